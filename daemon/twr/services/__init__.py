@@ -1,0 +1,1 @@
+"""The supervised tasks, each an `async def run(...)`; none imports another."""

@@ -1,0 +1,9 @@
+"""What every test may use."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """All asynchronous tests run on asyncio, as the daemon does."""
+    return "asyncio"

@@ -1,0 +1,134 @@
+"""Hypercorn, tamed: one socket, one application, ended by an event and by nothing else."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from typing import Any
+
+import anyio
+from hypercorn.asyncio import serve as hypercorn_serve
+from hypercorn.config import Config
+from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, Scope
+
+log = logging.getLogger("twr.http")
+
+# Telegram, and nginx in its default, close an idle connection after 60 s; whoever closes
+# first on the server's side makes the other lose a request.
+KEEP_ALIVE = 75.0
+GRACE = 10.0
+CUT_OFF = 0.5
+BACKLOG = 1024
+MAX_HEADER_BYTES = 32 * 1024
+
+
+async def serve(
+    app: ASGIFramework,
+    sock: socket.socket,
+    stop: anyio.Event,
+    *,
+    keep_alive: float = KEEP_ALIVE,
+    grace: float = GRACE,
+) -> None:
+    """Serve `app` on the listening `sock` until `stop` is set, then drain.
+
+    On `stop` the listener closes (`sock` with it), requests under way get `grace` seconds,
+    idle connections end. `keep_alive` is how many seconds a connection may idle. Each
+    handler has to bound its own time below `grace`.
+
+    When it raises, `sock` is still open and can be served again.
+    """
+    halt = asyncio.Event()
+    # Hypercorn cannot be cancelled: its task is its own, outside any cancel scope of ours.
+    server = asyncio.create_task(
+        hypercorn_serve(strict(app), _config(sock, keep_alive, grace), shutdown_trigger=halt.wait)
+    )
+    try:
+        await _until(stop, server)
+    finally:
+        if stop.is_set():
+            sock.close()
+        halt.set()
+        with anyio.CancelScope(shield=True):
+            await _end(server, grace)
+    if not stop.is_set():
+        server.result()
+        raise RuntimeError("the HTTP server ended by itself")
+
+
+def _config(sock: socket.socket, keep_alive: float, grace: float) -> Config:
+    config = Config()
+    config.bind = [f"fd://{os.dup(sock.fileno())}"]
+    config.backlog = BACKLOG
+    config.keep_alive_timeout = keep_alive
+    # After so many requests hypercorn closes the connection, in the middle of a pipeline too.
+    config.keep_alive_max_requests = 2**63
+    config.graceful_timeout = grace
+    config.include_date_header = False
+    config.include_server_header = False
+    config.h11_max_incomplete_size = MAX_HEADER_BYTES
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    return config
+
+
+async def _until(stop: anyio.Event, server: asyncio.Task[None]) -> None:
+    waiter = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({server, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+
+
+async def _end(server: asyncio.Task[None], grace: float) -> None:
+    """Wait for the server's end; what outlasts `grace` is cut off, with one warning."""
+    await asyncio.wait({server}, timeout=grace)
+    if not server.done():
+        log.warning("http connections cut off grace=%gs", grace)
+        await asyncio.wait({server}, timeout=CUT_OFF)
+    for _ in range(3):
+        if not server.done():
+            server.cancel()
+            await asyncio.wait({server}, timeout=CUT_OFF)
+    if server.done() and not server.cancelled():
+        server.exception()
+
+
+def strict(app: ASGIFramework) -> ASGIFramework:
+    """`app` behind a check of what it should never see.
+
+    WebSockets are answered 405, HTTP/2 on a clear connection 505, and Content-Length
+    together with Transfer-Encoding (request smuggling, RFC 9112 6.3) 400.
+    """
+
+    async def checked(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        refused = _refusal(scope)
+        if refused is None:
+            await app(scope, receive, send)
+        else:
+            prefix = "websocket.http" if scope["type"] == "websocket" else "http"
+            await _refuse(prefix, *refused, send)
+
+    return checked
+
+
+def _refusal(scope: Scope) -> tuple[int, str] | None:
+    if scope["type"] == "websocket":
+        return 405, "method_not_allowed"
+    if scope["type"] == "http":
+        if scope["http_version"] not in ("1.0", "1.1"):
+            return 505, "http_version_not_supported"
+        names = {name for name, _ in scope["headers"]}
+        if b"transfer-encoding" in names and b"content-length" in names:
+            return 400, "invalid"
+    return None
+
+
+async def _refuse(prefix: str, status: int, word: str, send: Any) -> None:
+    body = json.dumps({"status": word}, separators=(",", ":")).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 400:
+        headers.append((b"connection", b"close"))
+    await send({"type": f"{prefix}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{prefix}.response.body", "body": body, "more_body": False})

@@ -1,0 +1,85 @@
+"""Callers that arrive while a call is under way share the next one."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from twr.errors import StoreError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Batch(Generic[Item, Answer]):
+    """Hands items to `call` in order, as many at once as are waiting, one call at a time.
+
+    `call` returns one answer per item. Its error goes to each caller of that call alone. A
+    caller that is cancelled takes back an item that has not been sent yet and harms no other.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        *,
+        most: int,
+        weigh: Callable[[Item], int],
+        most_weight: int,
+    ) -> None:
+        self._call = call
+        self._most = most
+        self._weigh = weigh
+        self._most_weight = most_weight
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._runner: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Item) -> Answer:
+        """The answer to one item; raises what its call raised."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        try:
+            while batch := self._take():
+                await self._answer(batch)
+        finally:
+            self._runner = None
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting.clear()
+
+    async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._call([item for item, _ in batch])
+            if len(answers) != len(batch):
+                raise StoreError(f"{len(batch)} questions got {len(answers)} answers")
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    # Each its own: an exception object gathers the tracebacks of all who raise it.
+                    future.set_exception(_copy(error))
+            return
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise
+        for (_, future), answer in zip(batch, answers, strict=False):
+            if not future.done():
+                future.set_result(answer)
+
+    def _take(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+        weight = 0
+        while self._waiting and len(batch) < self._most and weight < self._most_weight:
+            item, future = self._waiting.popleft()
+            if not future.done():
+                batch.append((item, future))
+                weight += self._weigh(item)
+        return batch
+
+
+def _copy(error: Exception) -> Exception:
+    return type(error)(*error.args) if isinstance(error, StoreError) else StoreError(repr(error))

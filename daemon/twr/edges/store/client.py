@@ -1,0 +1,162 @@
+"""The connection to a Redis or Valkey server: URL forms, scripts, errors in our own terms."""
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from redis import asyncio as aredis
+from redis import exceptions
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from twr.errors import StoreError, StoreFull, StoreUnavailable
+
+# Under the 5 s after which the ingress answers 503, so that a caller gets the store's own reason.
+ANSWER_TIMEOUT = 4.0
+CONNECT_TIMEOUT = 2.0
+CONNECTIONS = 16
+
+# A full server refuses `accept` and lets everything else drain it.
+_FLAGS = {"accept": "", "stats": " flags=no-writes,allow-stale"}
+_DRAINS = " flags=allow-oom"
+_UNAVAILABLE = (
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "READONLY",
+    "NOREPLICAS",
+    "TRYAGAIN",
+    "BUSY",
+)
+_FULL = ("OOM", "MISCONF")
+
+
+@cache
+def script(name: str) -> str:
+    """The whole source of a script, its shebang and the common part included."""
+    folder = resources.files("twr.edges.store") / "lua"
+    common = (folder / "common.lua").read_text("utf-8")
+    own = (folder / f"{name}.lua").read_text("utf-8")
+    return f"#!lua{_FLAGS.get(name, _DRAINS)}\n{common}\n{own}"
+
+
+def _sentinel(url: str, options: dict[str, Any]) -> "aredis.Redis[bytes]":
+    """`redis+sentinel://[user:password@]host:port[,host:port…]/master[/db]`, as a client."""
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    nodes = [
+        (host, int(port or 26379)) for host, _, port in (h.partition(":") for h in hosts.split(","))
+    ]
+    master, _, db = parts.path.strip("/").partition("/")
+    if password:
+        options = {**options, "username": unquote(user) or None, "password": unquote(password)}
+    extra = dict(parse_qsl(parts.query))
+    sentinel = Sentinel(
+        nodes,
+        sentinel_kwargs={
+            "socket_timeout": CONNECT_TIMEOUT,
+            "username": extra.get("sentinel_username"),
+            "password": extra.get("sentinel_password"),
+        },
+        **options,
+    )
+    return cast("aredis.Redis[bytes]", sentinel.master_for(master, db=int(db or 0)))
+
+
+def connect(url: str) -> "aredis.Redis[bytes]":
+    """A client for `url`; it connects when first used. The URL may hold a password: never log it."""
+    options: dict[str, Any] = {
+        "socket_timeout": ANSWER_TIMEOUT,
+        "socket_connect_timeout": CONNECT_TIMEOUT,
+        # What may be sent twice is decided by whoever calls, never below.
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": "twr",
+    }
+    if not url.startswith("unix:"):
+        options["socket_keepalive"] = True
+    if url.startswith("redis+sentinel:"):
+        return _sentinel(url, options)
+    if url.startswith("rediss:"):
+        options["ssl_min_version"] = ssl.TLSVersion.TLSv1_2
+    pool: aredis.BlockingConnectionPool = aredis.BlockingConnectionPool.from_url(
+        url, max_connections=CONNECTIONS, timeout=ANSWER_TIMEOUT, **options
+    )
+    return aredis.Redis.from_pool(pool)
+
+
+def translate(error: Exception) -> StoreError:
+    """What a redis-py error means to twr, in one line without addresses or arguments."""
+    text = " ".join(str(error).split())[:200]
+    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith(_FULL):
+        return StoreFull(f"the store is full: {text}")
+    if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
+        return StoreUnavailable("the store refuses the user or password of store.url")
+    if isinstance(error, exceptions.TimeoutError | TimeoutError):
+        return StoreUnavailable("the store did not answer in time")
+    if isinstance(error, exceptions.ConnectionError | OSError) or text.startswith(_UNAVAILABLE):
+        return StoreUnavailable(f"the store is not available: {text}")
+    return StoreError(f"the store answered with an error: {text}")
+
+
+class Client:
+    """Runs commands and scripts; raises StoreError and its kinds, and nothing of redis-py."""
+
+    def __init__(
+        self, redis: "aredis.Redis[bytes]", tag: str, load: Callable[[str], str] = script
+    ) -> None:
+        self.redis = redis
+        self._tag = tag
+        self._load = load
+        self._sha = {}  # type: dict[str, str]
+
+    async def run(self, name: str, *args: str | bytes | int, resend: bool = False) -> Any:
+        """Run a script. `resend`: once more when the connection broke (it may then run twice)."""
+        try:
+            return await self._run(name, args)
+        except (exceptions.ConnectionError, OSError) as error:
+            if not resend or isinstance(
+                error, exceptions.TimeoutError | exceptions.BusyLoadingError
+            ):
+                raise translate(error) from None
+        except exceptions.RedisError as error:
+            raise await self._failed(error) from None
+        return await self.call(self._run(name, args))
+
+    async def call(self, command: Awaitable[Any]) -> Any:
+        """Await a redis-py command, its errors translated."""
+        try:
+            return await command
+        except (exceptions.RedisError, OSError) as error:
+            raise await self._failed(error) from None
+
+    async def _failed(self, error: Exception) -> StoreError:
+        # A connection to a server that was demoted would answer READONLY for ever.
+        if isinstance(error, exceptions.ReadOnlyError):
+            await self.redis.connection_pool.disconnect(inuse_connections=False)
+        return translate(error)
+
+    async def _run(self, name: str, args: Sequence[str | bytes | int]) -> Any:
+        source = self._load(name)
+        sha = self._sha.get(name)
+        if sha is None:
+            sha = self._sha[name] = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        try:
+            return await self.redis.execute_command("EVALSHA", sha, 1, self._tag, *args)
+        except exceptions.NoScriptError:
+            # The server forgot it (a restart, SCRIPT FLUSH, a failover) and has run nothing.
+            return await self.redis.execute_command("EVAL", source, 1, self._tag, *args)
+
+    async def close(self) -> None:
+        """Close all connections, waiting at most a second for each to say goodbye."""
+        try:
+            async with asyncio.timeout(1):
+                await self.redis.aclose()
+        except (exceptions.RedisError, OSError, TimeoutError):
+            pass

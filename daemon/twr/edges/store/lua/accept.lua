@@ -1,0 +1,107 @@
+-- Store updates and their deliveries, each once. All of a call's updates in one atomic step.
+-- Refused as a whole by a full server, before anything is written (no allow-oom).
+-- A crash before it leaves nothing, a crash after it leaves everything.
+--
+-- ARGV: dedup ttl ms, instance, nonce, offers, updates;
+--   per offer:  route, free slots, lease ms       (a job that could start at once is leased here)
+--   per update: update id, bitmap, bit, type, lane, expires after ms, body, routes;
+--     per route: name, 1 when ordered by lane, most waiting
+-- Returns now, then per update -1 (seen before) or the number of deliveries followed by the
+-- numbers of the routes (from 1) that were leased, as one text.
+local ttl, owner, nonce = ARGV[1], ARGV[2], ARGV[3]
+local at = 5
+local slots, leases = {}, {}
+for _ = 1, tonumber(ARGV[4]) do
+  slots[ARGV[at + 1]], leases[ARGV[at + 1]] = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  at = at + 3
+end
+
+-- Old dead letters of a returning update id move aside, body and all, under <id>~<n>.
+local function move_aside(uid)
+  local n = 1
+  while call('EXISTS', update_key(uid .. '~' .. n)) == 1 do n = n + 1 end
+  local aside = uid .. '~' .. n
+  for route in string.gmatch(call('HGET', update_key(uid), 'routes') or '', '%S+') do
+    local id, other = uid .. '/' .. route, aside .. '/' .. route
+    if call('EXISTS', job_key(id)) == 1 then
+      call('RENAME', job_key(id), job_key(other))
+      call('ZADD', DEAD, call('ZSCORE', DEAD, id) or NOW, other)
+      call('ZREM', DEAD, id)
+    end
+  end
+  call('RENAME', update_key(uid), update_key(aside))
+  call('ZREM', EXPIRY, uid)
+end
+
+local function has_live_jobs(uid)
+  for route in string.gmatch(call('HGET', update_key(uid), 'routes') or '', '%S+') do
+    local state = call('HGET', job_key(uid .. '/' .. route), 'state')
+    if state and state ~= 'dead' then return true end
+  end
+  return false
+end
+
+-- Returns true when the delivery was leased to the caller.
+local function add_job(uid, route, lane, most)
+  local id = uid .. '/' .. route
+  local key = job_key(id)
+  if call('ZCARD', route_key(route, 'all')) >= most then
+    call('HSET', key, 'lane', '', 'attempts', 0)
+    bury(id, route, '', 'overflow')
+    return false
+  end
+  call('ZADD', route_key(route, 'all'), NOW, id)
+  local free = slots[route] or 0
+  if free == 0 or call('EXISTS', route_key(route, 'ready')) == 1 then
+    call('HSET', key, 'lane', lane, 'attempts', 0)
+    place(id, route, lane)
+    return false
+  end
+  if not join_lane(route, lane, id) then
+    call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'waiting')
+    return false
+  end
+  slots[route] = free - 1
+  local deadline = NOW + leases[route]
+  call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'processing', 'claims', 1,
+    'token', nonce .. ':1', 'owner', owner, 'due_ms', deadline)
+  call('ZADD', route_key(route, 'processing'), deadline, id)
+  return true
+end
+
+local function accept(first)
+  local uid, bitmap, bit = ARGV[first], P .. ':seen:' .. ARGV[first + 1], ARGV[first + 2]
+  local routes = tonumber(ARGV[first + 7])
+  if call('GETBIT', bitmap, bit) == 1 then return -1 end
+  if call('EXISTS', update_key(uid)) == 1 then
+    if has_live_jobs(uid) then
+      call('SETBIT', bitmap, bit, 1)
+      return -1
+    end
+    move_aside(uid)
+  end
+  local names, leased = {}, {}
+  for n = 1, routes do names[n] = ARGV[first + 5 + 3 * n] end
+  local expires = NOW + tonumber(ARGV[first + 5])
+  call('HSET', update_key(uid), 'body', ARGV[first + 6], 'type', ARGV[first + 3],
+    'lane', ARGV[first + 4], 'accepted_ms', NOW, 'expires_ms', expires, 'refs', routes,
+    'routes', table.concat(names, ' '))
+  call('ZADD', EXPIRY, expires, uid)
+  for n = 1, routes do
+    local arg = first + 5 + 3 * n
+    local lane = ARGV[arg + 1] == '1' and ARGV[first + 4] or ''
+    if add_job(uid, names[n], lane, tonumber(ARGV[arg + 2])) then leased[#leased + 1] = n end
+  end
+  call('SETBIT', bitmap, bit, 1)
+  call('PEXPIRE', bitmap, ttl)
+  if #leased > 0 then return routes .. ' ' .. table.concat(leased, ' ') end
+  return routes
+end
+
+local out = {NOW}
+local first = at + 1
+for n = 1, tonumber(ARGV[5]) do
+  out[n + 1] = accept(first)
+  first = first + 8 + 3 * tonumber(ARGV[first + 7])
+end
+return out

@@ -52,12 +52,9 @@ class Server:
     def start(self) -> None:
         """Start and wait until it answers."""
         self.process = subprocess.Popen(
-            [
-                self.binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory),
-                "--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no", *self.options,
-            ],
+            [self.binary, *_arguments(self.socket, self.directory), *self.options],
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         deadline = time.monotonic() + 20
         while not self.answers():
             assert self.process.poll() is None, f"{self.kind} ended with {self.process.returncode}"
@@ -90,3 +87,14 @@ class Server:
         self.process.send_signal(how)
         self.process.wait(20)
         self.process = None
+
+
+def _arguments(path: Path, directory: Path) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(path),
+        "dir": str(directory),
+        "save": "",
+        "maxmemory-policy": "noeviction",
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", value)]

@@ -139,7 +139,7 @@ class Elder:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat: whether the instance's name is still ours, and who had it before."""
+    """The answer to a heartbeat: whether the instance's name is still ours, and who had it."""
 
     now_ms: int
     ours: bool
@@ -148,7 +148,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class RouteStats:
-    """What waits for a route, from counters. `waiting` is all that is neither delivered nor dead."""
+    """What waits for a route. `waiting` is all that is neither delivered nor dead."""
 
     name: str
     served_ms: int

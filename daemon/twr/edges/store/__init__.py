@@ -60,8 +60,12 @@ class Store:
         second time when the connection broke: what was stored then answers as seen before.
         """
         args: list[str | bytes | int] = [
-            self._dedup_ttl_ms, self._identity.instance, self._identity.nonce, len(offers), len(arrivals),
-        ]  # fmt: skip
+            self._dedup_ttl_ms,
+            self._identity.instance,
+            self._identity.nonce,
+            len(offers),
+            len(arrivals),
+        ]
         for offer in offers:
             args += (offer.route, offer.slots, int(offer.lease * 1000))
         for arrival in arrivals:
@@ -92,8 +96,12 @@ class Store:
         """Settle, then claim, in one step. Never sent twice: leases of a lost answer are found by
         `recover`, and settles of one may be handed in again (they are then refused)."""
         args: list[str | bytes | int] = [
-            self._identity.instance, self._identity.nonce, MOST_BYTES, len(settles), len(claims),
-        ]  # fmt: skip
+            self._identity.instance,
+            self._identity.nonce,
+            MOST_BYTES,
+            len(settles),
+            len(claims),
+        ]
         for s in settles:
             args += (s.kind, s.id, s.token, s.argument, s.status, s.error, s.answer)
         for c in claims:
@@ -125,7 +133,7 @@ class Store:
         poison: list[str] = []
         more = 1
         while more:
-            args = (MOST_PER_SWEEP, len(living), len(held), *living, *held)
+            args: list[str | int] = [MOST_PER_SWEEP, len(living), len(held), *living, *held]
             count, more, dead = await self._client.run(
                 "recover", self._identity.instance, self._identity.nonce, *args
             )
@@ -184,10 +192,11 @@ class Store:
     async def save_alerts(self, changed: Mapping[str, str | None]) -> None:
         """Write the states given, forget those that are None. One step each."""
         kept = {name: text for name, text in changed.items() if text is not None}
+        mapping: Any = kept
         gone = [name for name, text in changed.items() if text is None]
         redis = self._client.redis
         if kept:
-            await self._client.call(redis.hset(self._keys.alerts, mapping=dict(kept)))
+            await self._client.call(redis.hset(self._keys.alerts, mapping=mapping))
         if gone:
             await self._client.call(redis.hdel(self._keys.alerts, *gone))
 

@@ -46,7 +46,7 @@ def script(name: str) -> str:
     return f"#!lua{_FLAGS.get(name, _DRAINS)}\n{common}\n{own}"
 
 
-def _sentinel(url: str, options: dict[str, Any]) -> "aredis.Redis[bytes]":
+def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
     """`redis+sentinel://[user:password@]host:port[,host:port…]/master[/db]`, as a client."""
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
@@ -67,11 +67,11 @@ def _sentinel(url: str, options: dict[str, Any]) -> "aredis.Redis[bytes]":
         },
         **options,
     )
-    return cast("aredis.Redis[bytes]", sentinel.master_for(master, db=int(db or 0)))
+    return cast("aredis.Redis", sentinel.master_for(master, db=int(db or 0)))
 
 
-def connect(url: str) -> "aredis.Redis[bytes]":
-    """A client for `url`; it connects when first used. The URL may hold a password: never log it."""
+def connect(url: str) -> aredis.Redis:
+    """A client for `url`, not yet connected. The URL may hold a password: never log it."""
     options: dict[str, Any] = {
         "socket_timeout": ANSWER_TIMEOUT,
         "socket_connect_timeout": CONNECT_TIMEOUT,
@@ -108,13 +108,11 @@ def translate(error: Exception) -> StoreError:
 class Client:
     """Runs commands and scripts; raises StoreError and its kinds, and nothing of redis-py."""
 
-    def __init__(
-        self, redis: "aredis.Redis[bytes]", tag: str, load: Callable[[str], str] = script
-    ) -> None:
+    def __init__(self, redis: aredis.Redis, tag: str, load: Callable[[str], str] = script) -> None:
         self.redis = redis
         self._tag = tag
         self._load = load
-        self._sha = {}  # type: dict[str, str]
+        self._sha: dict[str, str] = {}
 
     async def run(self, name: str, *args: str | bytes | int, resend: bool = False) -> Any:
         """Run a script. `resend`: once more when the connection broke (it may then run twice)."""

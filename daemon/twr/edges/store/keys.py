@@ -44,7 +44,7 @@ class Keys:
 
 
 def update_id_of(job_id: str) -> str:
-    """Telegram's update id within a job id (`<update_id>/<route>`, or `<update_id>~<n>/<route>`)."""
+    """Telegram's update id within a job id (`<update_id>/<route>`; `~<n>` set aside)."""
     return job_id.partition("/")[0].partition("~")[0]
 
 

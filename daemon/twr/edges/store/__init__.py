@@ -125,21 +125,27 @@ class Store:
         )
         return Beat(now_ms, ours == 1, tuple(found))
 
-    async def recover(self, living: Sequence[str], held: Sequence[str]) -> Swept:
-        """Requeue leases under our name of processes whose nonce is not among `living` (a crash
-        for each job), and our own that are not `held` (no crash). Made of steps that can be
-        repeated; what a crash leaves undone the next start does."""
+    async def recover(self, living: Sequence[str]) -> Swept:
+        """Requeue leases under our name of processes other than this one and those of the nonces
+        `living`: a crash for each job. Made of steps that can be repeated; what a crash leaves
+        undone the next start does."""
         done = 0
         poison: list[str] = []
         more = 1
+        living = [self._identity.nonce, *living]
         while more:
-            args: list[str | int] = [MOST_PER_SWEEP, len(living), len(held), *living, *held]
             count, more, dead = await self._client.run(
-                "recover", self._identity.instance, self._identity.nonce, *args
+                "recover", self._identity.instance, MOST_PER_SWEEP, *living
             )
             done += count
             poison += [name.decode() for name in dead]
         return Swept(done, (), tuple(poison))
+
+    async def reclaim(self, held: Sequence[str]) -> tuple[str, ...]:
+        """Requeue this process's own leases but those `held`, as claims whose answer was lost
+        leave them; the ids. Only while no claim and no offer of ours is under way."""
+        found = await self._client.run("reclaim", self._identity.nonce, *held)
+        return tuple(name.decode() for name in found)
 
     async def sweep(self) -> Swept:
         """Requeue leases that ran out, bury what expired. Made of steps that can be repeated."""

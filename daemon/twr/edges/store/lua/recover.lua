@@ -1,14 +1,11 @@
--- Requeue leases under an instance's name that nobody works on any more: those of its dead
--- processes (a crash for each job), and those of the calling process that it does not hold
--- (claims whose answer was lost: no crash).
+-- Requeue leases of an instance's processes that no longer live: a crash for each job.
 -- Safe to repeat: a job that was requeued is no longer leased.
 --
--- ARGV: instance, nonce, most, living, held, nonces that live…, job ids held…
+-- ARGV: instance, most, nonces that live (the caller's among them)…
 -- Returns how many were requeued, 1 when more may be left, ids that died as poison.
-local owner, nonce, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local living, held = {}, {}
-for n = 1, tonumber(ARGV[4]) do living[ARGV[5 + n]] = true end
-for n = 1, tonumber(ARGV[5]) do held[ARGV[5 + tonumber(ARGV[4]) + n]] = true end
+local owner, most = ARGV[1], tonumber(ARGV[2])
+local living = {}
+for n = 3, #ARGV do living[ARGV[n]] = true end
 
 local done, poison = 0, {}
 
@@ -20,10 +17,8 @@ local function recover(route)
     if #ids == 0 then return end
     for _, id in ipairs(ids) do
       local job = call('HMGET', job_key(id), 'owner', 'token')
-      local its = nonce_of(job[2])
-      local lost = job[1] == owner and not living[its] and not (its == nonce and held[id])
-      if lost and done < most then
-        if requeue(id, route, its ~= nonce) then poison[#poison + 1] = id end
+      if job[1] == owner and not living[nonce_of(job[2])] and done < most then
+        if requeue(id, route, true) then poison[#poison + 1] = id end
         done = done + 1
       else
         from = from + 1

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterable
 
 _UNSAFE = re.compile(
-    r"[^\x20-\x7e\xa1-\U0010ffff]|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+    r"[^\x20-\x7e\xa1-\U0010ffff]"  # control characters
+    r"|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # line breaks, direction
+    r"|[\ud800-\udfff\ufeff\U000e0000-\U000e007f]"  # what cannot be encoded or seen
 )
 _PLAIN = re.compile(r"[^\s\"'\\]+")
 _MASK = "***"

@@ -1,0 +1,141 @@
+"""POSTs to targets: one connection pool per route, no redirects, no cookies, no proxies."""
+
+import asyncio
+import io
+import ssl
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+import aiohttp
+from yarl import URL
+
+from twr.core.outcome import Answer
+from twr.core.text import clip, escape
+
+# Servers close idle connections after 2 s (gunicorn) to 75 s (nginx); ours go first.
+IDLE = 1.5
+MOST_READ = 64 * 1024
+EXCERPT = 512
+# Above it aiohttp warns that bytes block the loop.
+_STREAM_ABOVE = 1024 * 1024
+
+
+class Sender:
+    """The connections of one route. Every failure is an Answer; nothing is raised."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._pooled = _session(concurrency, traced=True)
+        self._fresh = _session(concurrency, traced=False)
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], timeout: float
+    ) -> Answer:
+        """POST the bytes as they are; `timeout` seconds bound all of it, the answer's end included.
+
+        A kept connection that the target closed before it answered is tried once more on a
+        fresh one within the same time: that costs no attempt.
+        """
+        trace = SimpleNamespace(reused=False)
+        target = URL(url, encoded=True)
+        try:
+            async with asyncio.timeout(timeout):
+                try:
+                    return await self._post(self._pooled, target, body, headers, trace)
+                except (aiohttp.ServerDisconnectedError, ConnectionError, aiohttp.ClientOSError):
+                    if not trace.reused:
+                        raise
+                return await self._post(self._fresh, target, body, headers, trace)
+        except TimeoutError:
+            return Answer(None, f"timeout after {timeout:g}s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Answer(None, _describe(error))
+
+    async def _post(
+        self,
+        session: aiohttp.ClientSession,
+        target: URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        trace: SimpleNamespace,
+    ) -> Answer:
+        data = body if len(body) <= _STREAM_ABOVE else io.BytesIO(body)
+        async with session.post(
+            target, data=data, headers=headers, allow_redirects=False, trace_request_ctx=trace
+        ) as response:
+            first = await _read(response)
+            return Answer(
+                response.status,
+                _say(response),
+                response.headers.get("Retry-After"),
+                escape(clip(first[:EXCERPT].decode("utf-8", "replace"), EXCERPT)),
+            )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pooled.close()
+        await self._fresh.close()
+
+
+def _session(concurrency: int, *, traced: bool) -> aiohttp.ClientSession:
+    # One more than may be in flight, for the probe beside strays of the time before it.
+    connector = (
+        aiohttp.TCPConnector(limit=concurrency + 1, keepalive_timeout=IDLE)
+        if traced
+        else aiohttp.TCPConnector(limit=concurrency + 1, force_close=True)
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None),
+        auto_decompress=False,
+        trust_env=False,
+        skip_auto_headers=("Accept", "Accept-Encoding"),
+        trace_configs=[_reuse_trace()] if traced else [],
+    )
+
+
+def _reuse_trace() -> aiohttp.TraceConfig:
+    async def reused(_session: object, context: SimpleNamespace, _params: object) -> None:
+        context.trace_request_ctx.reused = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(reused)
+    return trace
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The first 64 KiB of a body; a longer one is cut off with its connection."""
+    first = bytearray()
+    while len(first) < MOST_READ:
+        chunk = await response.content.read(MOST_READ - len(first))
+        if not chunk:
+            return bytes(first)
+        first += chunk
+    if not response.content.at_eof():
+        response.close()
+    return bytes(first)
+
+
+def _say(response: aiohttp.ClientResponse) -> str:
+    reason = clip(escape(response.reason or ""), 80)
+    return f"HTTP {response.status} {reason}".rstrip()
+
+
+def _describe(error: Exception) -> str:
+    """A failure in a few words: no address, no URL, which may hold a password."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+        return "TLS certificate refused"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return "TLS handshake failed"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "host name not found"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed without an answer"
+    if isinstance(error, OSError) and error.errno is not None:
+        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+        return clip((cause.strerror or type(cause).__name__).lower(), 80)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "answer cut off"
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.http.HttpProcessingError):
+        return "not an HTTP answer"
+    return type(error).__name__

@@ -181,6 +181,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 def read(update: dict[str, Any]) -> Facts:
     """The facts of what `parse` returned; never raises on that."""
+    update_id: int = update["update_id"]
     name, body = _payload(update)
     kind = _UNKNOWN if name is None else _KINDS.get(name, _UNKNOWN)
     scene = body if kind.scene is None else _object(body.get(kind.scene))
@@ -188,7 +189,7 @@ def read(update: dict[str, Any]) -> Facts:
     ids = (_actor(kind, body), _whole(chat.get("id")), _text(scene.get(kind.connection)))
     command, target, payload = _command(body) if kind.commands else _NO_COMMAND
     return Facts(
-        update["update_id"],
+        update_id,
         name,
         ids[0],
         ids[1],
@@ -199,7 +200,7 @@ def read(update: dict[str, Any]) -> Facts:
         payload,
         _text(body.get("data")) if name == "callback_query" else None,
         ids[2],
-        _lane(kind, name, body, ids) or f"{_part(name or 'none')}.update:{update['update_id']}",
+        _lane(kind, name, body, ids, update_id),
         kind.expires_after,
     )
 
@@ -333,19 +334,20 @@ def _marked(text: str, entities: Any) -> re.Match[str] | None:
     return None
 
 
-def _lane(kind: _Kind, name: str | None, body: dict[str, Any], ids: _Ids) -> str | None:
-    """None where the update has no id to keep order by.
-
-    No two kinds share a lane: prefixes hold no dot, and types are cut to words.
-    """
+def _lane(kind: _Kind, name: str | None, body: dict[str, Any], ids: _Ids, update_id: int) -> str:
+    """No two kinds share a lane: prefixes hold no dot, and types are cut to words."""
     if kind.lane is not None:
         own = kind.lane.id_of(body, ids)
         if own is not None:
             return f"{kind.lane.prefix}{own}"
+    if name is None:
+        return f"update:{update_id}"
     user, chat, _ = ids
-    if name is None or (user is None and chat is None):
-        return None
-    return f"{_part(name)}.chat:{chat}" if user is None else f"{_part(name)}.user:{user}"
+    if user is not None:
+        return f"{_part(name)}.user:{user}"
+    if chat is not None:
+        return f"{_part(name)}.chat:{chat}"
+    return f"{_part(name)}.update:{update_id}"
 
 
 def _part(text: str) -> str:

@@ -1,0 +1,389 @@
+"""What is wrong with the webhook, as Telegram tells it; and what a finding is.
+
+Each look at Telegram (`observed`, `missed`, `rejected`) turns a Memory into the next one;
+`webhook_findings` reads from it what is wrong now. A Memory outlives the process as a short
+JSON text, so that a restart takes no old error for a new one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from twr.core.matching import Rule, effective_types, wanted_types
+from twr.core.text import clip
+
+URL_DRIFT = "webhook_url_drift"
+PENDING = "webhook_pending"
+ERROR = "webhook_error"
+SETTINGS_DRIFT = "webhook_settings_drift"
+SECRET_MISMATCH = "webhook_secret_mismatch"
+UNREACHABLE = "telegram_unreachable"
+TOKEN_INVALID = "telegram_token_invalid"
+ROUTE_DOWN = "route_down"
+ROUTE_BACKLOG = "route_backlog"
+ROUTE_ORPHANED = "route_orphaned"
+DEAD_LETTERS = "dead_letters"
+STORE_DOWN = "store_down"
+CONFIG_INVALID = "config_invalid"
+
+WEBHOOK_ALERTS = frozenset({URL_DRIFT, PENDING, ERROR, SETTINGS_DRIFT, UNREACHABLE, TOKEN_INVALID})
+STORE_ALERTS = frozenset({ROUTE_BACKLOG, ROUTE_ORPHANED, DEAD_LETTERS})
+LOCAL_ALERTS = frozenset({SECRET_MISMATCH, ROUTE_DOWN, STORE_DOWN, CONFIG_INVALID})
+
+ERROR_QUIET = 300.0
+"""Seconds without a new error after which `webhook_error` and a secret mismatch are over."""
+
+ERROR_STALE = 86400.0
+"""Seconds after which Telegram has dropped every update that an error could be about."""
+
+ADDRESS_QUIET = 3600.0
+"""Seconds for which a new IP address of the webhook is news."""
+
+REJECTIONS = 5
+"""Answers of 401 within REJECTIONS_WINDOW seconds that are an alert in themselves."""
+
+REJECTIONS_WINDOW = 300.0
+
+MAX_ERROR = 300
+"""Characters of an error text that are remembered and shown."""
+
+MAX_DATE = 253402300799
+"""The last second of the year 9999; a date beyond it is none."""
+
+Detail = tuple[tuple[str, str | int | float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong now.
+
+    `subject` tells findings of one alert apart: a route, for dead letters `route/reason`.
+    `detail` is for the reader, in the order of the log line.
+    """
+
+    alert: str
+    subject: str | None = None
+    detail: Detail = ()
+
+
+def labels(subject: str | None) -> tuple[tuple[str, str], ...]:
+    """The parts of a subject as fields of a log line."""
+    if subject is None:
+        return ()
+    route, slash, reason = subject.partition("/")
+    return (("route", route), ("reason", reason)) if slash else (("route", route),)
+
+
+class Told(Protocol):
+    """What getWebhookInfo told: dates in unix seconds, no `url` is "".
+
+    `allowed_updates` is None where Telegram's default holds.
+    """
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def pending_update_count(self) -> int: ...
+    @property
+    def ip_address(self) -> str | None: ...
+    @property
+    def last_error_date(self) -> int | None: ...
+    @property
+    def last_error_message(self) -> str | None: ...
+    @property
+    def max_connections(self) -> int | None: ...
+    @property
+    def allowed_updates(self) -> tuple[str, ...] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the configuration wants Telegram to hold.
+
+    `url` None: any, only not none at all. `allowed_updates` None or empty: Telegram's default.
+    """
+
+    url: str | None
+    max_connections: int
+    allowed_updates: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`pending` updates are no news; the others count looks in a row."""
+
+    pending: int = 10
+    fire_after: int = 2
+    resolve_after: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What the ingress answered since the last look: updates accepted, and 401s."""
+
+    accepted: int
+    unauthorized: int
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """The last answer of getWebhookInfo, as far as it is remembered."""
+
+    url: str
+    pending: int
+    ip_address: str | None = None
+    last_error_date: int | None = None
+    last_error_message: str | None = None
+    max_connections: int | None = None
+    allowed_updates: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """A condition that starts after some bad looks in a row and ends after some good ones."""
+
+    bad: int = 0
+    good: int = 0
+    on: bool = False
+
+    def after(self, bad: bool, fire_after: int, resolve_after: int) -> "Streak":
+        """The streak after one more look."""
+        if bad:
+            return Streak(self.bad + 1, 0, self.on or self.bad + 1 >= fire_after)
+        return Streak(0, self.good + 1, self.on and self.good + 1 < resolve_after)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All that is known from the looks so far; times are our clock's unix seconds.
+
+    `checked_at` is the last answered look. `error_at`, `mismatch_at` and `moved_at` are when
+    that was noticed, None when it is no news (any more).
+    """
+
+    checked_at: float | None = None
+    webhook: Webhook | None = None
+    since: Since = Since(0, 0)
+    url: Streak = Streak()
+    pending: Streak = Streak()
+    settings: Streak = Streak()
+    unreachable: Streak = Streak()
+    token: Streak = Streak()
+    failure: str = ""
+    error_at: float | None = None
+    mismatch_at: float | None = None
+    moved_at: float | None = None
+    moved_from: str | None = None
+
+
+_MEMORY = TypeAdapter(Memory)
+
+
+def dump_memory(memory: Memory) -> str:
+    """`memory` as JSON."""
+    return _MEMORY.dump_json(memory, exclude_defaults=True).decode()
+
+
+def load_memory(text: str | None) -> Memory:
+    """The memory in `text`; an empty one where it cannot be read."""
+    try:
+        return _MEMORY.validate_json(text or "{}")
+    except ValidationError:
+        return Memory()
+
+
+def observed(
+    memory: Memory, told: Told, wanted: Wanted, limits: Limits, since: Since, now: float
+) -> Memory:
+    """The memory after an answer of getWebhookInfo; `since` counts from the last look."""
+    before, webhook = memory.webhook, _webhook(told)
+    fresh_error = before is not None and _error_advanced(before, webhook, now)
+    moved = before is not None and _moved(before, webhook)
+    fire, rest = limits.fire_after, limits.resolve_after
+    memory = replace(
+        memory,
+        url=memory.url.after(url_differs(webhook, wanted), 1, rest),
+        pending=memory.pending.after(_too_many_pending(webhook, limits, since), fire, rest),
+        settings=memory.settings.after(bool(_settings(webhook, wanted)), 1, rest),
+        unreachable=memory.unreachable.after(False, fire, rest),
+        token=memory.token.after(False, 1, rest),
+        error_at=now if fresh_error else _held(memory.error_at, now, ERROR_QUIET),
+        mismatch_at=_mismatch_at(memory, webhook, fresh_error, since, now),
+        moved_at=now if moved else _held(memory.moved_at, now, ADDRESS_QUIET),
+        moved_from=before.ip_address if before is not None and moved else memory.moved_from,
+    )
+    return replace(memory, checked_at=now, webhook=webhook, since=since)
+
+
+def missed(memory: Memory, limits: Limits, reason: str) -> Memory:
+    """The memory after a look that got no usable answer; all else stays as it was."""
+    streak = memory.unreachable.after(True, limits.fire_after, limits.resolve_after)
+    return replace(memory, unreachable=streak, failure=reason)
+
+
+def rejected(memory: Memory, limits: Limits, reason: str) -> Memory:
+    """The memory after a look for which Telegram refused the bot token."""
+    return replace(
+        memory,
+        unreachable=memory.unreachable.after(False, limits.fire_after, limits.resolve_after),
+        token=memory.token.after(True, 1, limits.resolve_after),
+        failure=reason,
+    )
+
+
+def webhook_findings(memory: Memory, wanted: Wanted) -> tuple[Finding, ...]:
+    """What is wrong on Telegram's side, the mismatch of the secret apart."""
+    found = [
+        Finding(alert, detail=(("error", memory.failure),))
+        for alert, streak in ((TOKEN_INVALID, memory.token), (UNREACHABLE, memory.unreachable))
+        if streak.on
+    ]
+    if memory.webhook is not None:
+        found += _findings_of(memory, memory.webhook, wanted)
+    return tuple(found)
+
+
+def _findings_of(memory: Memory, webhook: Webhook, wanted: Wanted) -> Iterable[Finding]:
+    if memory.url.on:
+        expected = (("expected", shown_url(wanted.url)),) if wanted.url else ()
+        yield Finding(URL_DRIFT, detail=(*expected, ("actual", shown_url(webhook.url))))
+    if memory.pending.on:
+        yield Finding(PENDING, detail=_pending_detail(memory, webhook))
+    if memory.error_at is not None:
+        yield Finding(ERROR, detail=_error_detail(webhook))
+    address = _address_detail(memory, webhook)
+    if memory.settings.on or address:
+        yield Finding(SETTINGS_DRIFT, detail=(*_settings(webhook, wanted), *address))
+
+
+def secret_mismatch(memory: Memory, recent: int) -> tuple[Finding, ...]:
+    """Whether Telegram seems to hold another secret; `recent` 401s in REJECTIONS_WINDOW.
+
+    Telegram never returns the secret, so a wrong one shows only in what the ingress refused.
+    """
+    if memory.mismatch_at is None and recent < REJECTIONS:
+        return ()
+    hint = "is the registered secret_token the one configured?"
+    return (Finding(SECRET_MISMATCH, detail=(("unauthorized", recent), ("hint", hint))),)
+
+
+def url_differs(webhook: Webhook, wanted: Wanted) -> bool:
+    """Whether Telegram sends updates elsewhere, or nowhere."""
+    return not webhook.url or (wanted.url is not None and webhook.url != wanted.url)
+
+
+def left_out(
+    allowed_updates: Sequence[str], rules: Sequence[Rule]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The routes that wait for update types which `allowed_updates` leaves out, and those types.
+
+    A route that names its types waits for each of them, any other one for at least one.
+    """
+    allowed = effective_types(allowed_updates)
+    for rule in rules:
+        wanted = effective_types(wanted_types([rule]))
+        missing = wanted - allowed
+        if missing and (rule.match.update_types is not None or missing == wanted):
+            yield rule.name, tuple(sorted(missing))
+
+
+def utc(seconds: float) -> str:
+    """Unix seconds as a UTC time, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def shown_url(url: str) -> str:
+    """`url` without the user and password it may hold."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(not a URL)"
+    login, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"***@{host}").geturl() if at and login else url
+
+
+def _webhook(told: Told) -> Webhook:
+    return Webhook(
+        url=told.url,
+        pending=told.pending_update_count,
+        ip_address=told.ip_address,
+        last_error_date=_date(told.last_error_date),
+        last_error_message=clip(told.last_error_message or "", MAX_ERROR) or None,
+        max_connections=told.max_connections,
+        allowed_updates=told.allowed_updates,
+    )
+
+
+def _date(told: int | None) -> int | None:
+    return told if told is not None and 0 < told <= MAX_DATE else None
+
+
+def _held(since: float | None, now: float, seconds: float) -> float | None:
+    return since if since is not None and now - since < seconds else None
+
+
+def _error_advanced(before: Webhook, webhook: Webhook, now: float) -> bool:
+    date = webhook.last_error_date
+    if date is None or now - date > ERROR_STALE:
+        return False
+    return before.last_error_date is None or date > before.last_error_date
+
+
+def _moved(before: Webhook, webhook: Webhook) -> bool:
+    """Whether the same URL has come to lead to another address."""
+    known = before.ip_address is not None and webhook.ip_address is not None
+    return known and before.url == webhook.url and before.ip_address != webhook.ip_address
+
+
+def _too_many_pending(webhook: Webhook, limits: Limits, since: Since) -> bool:
+    # The count includes what is in flight, so a few with traffic in between are no news.
+    return webhook.pending > limits.pending or (webhook.pending > 0 and since.accepted == 0)
+
+
+def _mismatch_at(
+    memory: Memory, webhook: Webhook, fresh_error: bool, since: Since, now: float
+) -> float | None:
+    before = memory.webhook
+    rise = fresh_error or (before is not None and webhook.pending > before.pending)
+    # Telegram may count an update or its error only after the look that counted our 401.
+    if rise and since.unauthorized + memory.since.unauthorized > 0:
+        return now
+    if since.unauthorized == 0 and (webhook.pending == 0 or since.accepted > 0):
+        return None
+    return _held(memory.mismatch_at, now, ERROR_QUIET)
+
+
+def _settings(webhook: Webhook, wanted: Wanted) -> Detail:
+    """The settings that differ, as what they are and what they should be."""
+    found: list[tuple[str, str | int | float]] = []
+    if webhook.max_connections not in (None, wanted.max_connections):
+        found.append(("max_connections", webhook.max_connections or 0))
+        found.append(("expected_max_connections", wanted.max_connections))
+    asked = effective_types(wanted.allowed_updates)
+    actual = effective_types(webhook.allowed_updates)
+    if asked != actual:
+        for name, kinds in (("missing", asked - actual), ("extra", actual - asked)):
+            if kinds:
+                found.append((f"allowed_updates_{name}", ",".join(sorted(kinds))))
+    return tuple(found)
+
+
+def _address_detail(memory: Memory, webhook: Webhook) -> Detail:
+    if memory.moved_at is None:
+        return ()
+    return (("ip_address", webhook.ip_address or ""), ("was", memory.moved_from or ""))
+
+
+def _pending_detail(memory: Memory, webhook: Webhook) -> Detail:
+    counts = (("pending", webhook.pending), ("accepted", memory.since.accepted))
+    if memory.error_at is None or not webhook.last_error_message:
+        return counts
+    return (*counts, ("last_error", webhook.last_error_message))
+
+
+def _error_detail(webhook: Webhook) -> Detail:
+    return (("error", webhook.last_error_message or ""), ("at", utc(webhook.last_error_date or 0)))

@@ -16,13 +16,15 @@ _MAY_ASK_TO_WAIT = frozenset({429, 503})
 class Answer:
     """What came back of a POST: a status, or in `error` why there is none.
 
-    `retry_after` is the header as it came, `excerpt` the first bytes of the body as text.
+    `retry_after` is the header as it came, `excerpt` the first bytes of the body as text;
+    `internal`: the fault is our own and says nothing of the target.
     """
 
     status: int | None
     error: str = ""
     retry_after: str | None = None
     excerpt: str = ""
+    internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def decide(
         return Outcome("delivered")
     if status in policy.permanent_statuses:
         return Outcome("dead", reason="permanent")
-    away = status is None or status in AWAY
+    away = (status is None and not answer.internal) or status in AWAY
     wait = 0.0
     if status in _MAY_ASK_TO_WAIT:
         wait = min(retry_after(answer.retry_after, now) or 0.0, policy.backoff.max)

@@ -15,7 +15,8 @@ from twr.core.text import clip, escape
 # Servers close idle connections after 2 s (gunicorn) to 75 s (nginx); ours go first.
 IDLE = 1.5
 MOST_READ = 64 * 1024
-EXCERPT = 512
+# Enough that a secret cut off at its end lies beyond what is kept once secrets are masked.
+EXCERPT = 1024
 # Above it aiohttp warns that bytes block the loop.
 _STREAM_ABOVE = 1024 * 1024
 
@@ -26,6 +27,8 @@ class Sender:
     def __init__(self, concurrency: int) -> None:
         self._pooled = _session(concurrency, traced=True)
         self._fresh = _session(concurrency, traced=False)
+        self._active = 0
+        self._retired = False
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout: float
@@ -35,20 +38,29 @@ class Sender:
         A kept connection that the target closed before it answered is tried once more on a
         fresh one within the same time: that costs no attempt.
         """
-        trace = SimpleNamespace(reused=False)
-        target = URL(url, encoded=True)
+        self._active += 1
         try:
             async with asyncio.timeout(timeout):
-                try:
-                    return await self._post(self._pooled, target, body, headers, trace)
-                except (aiohttp.ServerDisconnectedError, ConnectionError, aiohttp.ClientOSError):
-                    if not trace.reused:
-                        raise
-                return await self._post(self._fresh, target, body, headers, trace)
+                return await self._post_once_or_again(URL(url, encoded=True), body, headers)
         except TimeoutError:
             return Answer(None, f"timeout after {timeout:g}s")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             return Answer(None, _describe(error))
+        finally:
+            self._active -= 1
+            if self._retired and not self._active:
+                await self.close()
+
+    async def _post_once_or_again(
+        self, target: URL, body: bytes, headers: Mapping[str, str]
+    ) -> Answer:
+        trace = SimpleNamespace(reused=False)
+        try:
+            return await self._post(self._pooled, target, body, headers, trace)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+            if not trace.reused:
+                raise
+        return await self._post(self._fresh, target, body, headers, trace)
 
     async def _post(
         self,
@@ -67,8 +79,14 @@ class Sender:
                 response.status,
                 _say(response),
                 response.headers.get("Retry-After"),
-                escape(clip(first[:EXCERPT].decode("utf-8", "replace"), EXCERPT)),
+                escape(first[:EXCERPT].decode("utf-8", "replace")),
             )
+
+    async def retire(self) -> None:
+        """Close once nothing is in flight any more; no new POSTs come."""
+        self._retired = True
+        if not self._active:
+            await self.close()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -1,0 +1,71 @@
+"""Updates that arrive together are stored together, and what may start at once starts at once."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from twr.core.jobs import Accepted, Arrival, Offer
+from twr.edges.store.batch import Batch
+from twr.errors import StoreError, StoreFull, StoreUnavailable
+
+# What one store call may carry.
+MOST_UPDATES = 64
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class Store(Protocol):
+    """What accepting asks of the store."""
+
+    async def accept(
+        self, arrivals: Sequence[Arrival], offers: Sequence[Offer] = ()
+    ) -> list[Accepted]: ...
+
+
+class Slots(Protocol):
+    """What accepting asks of the delivery."""
+
+    def offering(
+        self, names: set[str]
+    ) -> AbstractContextManager[tuple[list[Offer], Callable[[Accepted], None]]]: ...
+    def news(self, names: Sequence[str]) -> None: ...
+
+
+class Accepting:
+    """Stores updates, one store call for all that wait, whatever the number of routes."""
+
+    def __init__(self, store: Store, slots: Slots) -> None:
+        self._store = store
+        self._slots = slots
+        self._batch = Batch(
+            self._accept_all,
+            most=MOST_UPDATES,
+            weigh=lambda arrival: len(arrival.body),
+            most_weight=MOST_BYTES,
+        )
+
+    async def accept(self, arrival: Arrival) -> Accepted:
+        """Store one update; raises StoreError and its kinds."""
+        return await self._batch.submit(arrival)
+
+    async def _accept_all(self, arrivals: Sequence[Arrival]) -> Sequence[Accepted | StoreError]:
+        try:
+            return await self._accept_some(arrivals)
+        except (StoreUnavailable, StoreFull):
+            raise
+        except StoreError as error:
+            # One damaged key must not refuse all others: each goes on its own.
+            if len(arrivals) == 1:
+                return [error]
+        return [answer for one in arrivals for answer in await self._accept_all([one])]
+
+    async def _accept_some(self, arrivals: Sequence[Arrival]) -> Sequence[Accepted]:
+        names = {to.route for arrival in arrivals for to in arrival.destinations}
+        with self._slots.offering(names) as (offers, start):
+            answers = await self._store.accept(arrivals, offers)
+            leased = 0
+            for accepted in answers:
+                leased += len(accepted.leased)
+                start(accepted)
+        if leased < sum(accepted.deliveries or 0 for accepted in answers):
+            self._slots.news(tuple(names))
+        return answers

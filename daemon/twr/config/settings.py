@@ -19,23 +19,33 @@ from twr.config.values import (
     text,
     whole,
 )
+from twr.core.update import TYPES
 
 CHAT_TYPES = ("private", "group", "supergroup", "channel")
 DEFAULT_API_URL = "https://api.telegram.org"
 _LARGEST_ID = 2**52
 
+
+def _one_or_two(item: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1, "maxItems": 2}]}
+
+
+def _known_type() -> dict[str, Any]:
+    """Editors offer the types known today and take others."""
+    return {"anyOf": [{"enum": list(TYPES)}, {"type": "string", "pattern": f"^{UPDATE_TYPE}$"}]}
+
+
 _Name = Annotated[str, text(NAME, NAME_WORDS)]
-_Type = Annotated[str, text(UPDATE_TYPE, "the name of an update type, such as message")]
-_Variable = Annotated[tuple[str, ...], Read(values.variables, {"type": "string"})]
+_Type = Annotated[str, Read(values.update_type, _known_type())]
+_VARIABLE = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}
+_Variable = Annotated[tuple[str, ...], Read(values.variables, _VARIABLE)]
 _Path = Annotated[tuple[str, ...], Read(values.paths, {"type": "string"})]
-_TWO = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
-    ]
-}
-_Variables = Annotated[tuple[str, ...], Read(values.one_or_two(values.variables), _TWO)]
-_Paths = Annotated[tuple[str, ...], Read(values.one_or_two(values.paths), _TWO)]
+_Variables = Annotated[
+    tuple[str, ...], Read(values.one_or_two(values.variables), _one_or_two(_VARIABLE))
+]
+_Paths = Annotated[
+    tuple[str, ...], Read(values.one_or_two(values.paths), _one_or_two({"type": "string"}))
+]
 _Listen = Annotated[
     Listen,
     Read(values.listen, {"type": "string", "examples": ["127.0.0.1:8080", "unix:/run/twr/x.sock"]}),
@@ -56,7 +66,7 @@ _AllowedUpdates = Annotated[
     str | tuple[str, ...],
     Read(
         values.allowed_updates,
-        {"anyOf": [{"const": "auto"}, {"type": "array", "items": {"type": "string"}}]},
+        {"anyOf": [{"const": "auto"}, {"type": "array", "items": _known_type(), "minItems": 1}]},
     ),
 ]
 _Recipient = Annotated[
@@ -75,7 +85,9 @@ _UrlPath = Annotated[
 _MaxBody = Annotated[
     int, sized("576KiB", " (Telegram's largest update is 512KiB; that needs headroom)")
 ]
-_Mode = Annotated[int, Read(values.mode, {"type": "string", "pattern": "^0?[0-7]{3}$"})]
+_Mode = Annotated[
+    int, Read(values.mode, {"type": ["string", "integer"], "pattern": "^0?[0-7]{3}$"})
+]
 _Group = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "the name of a group")]
 _WebUrl = Annotated[str, values.url(web_url, "http://shop-service:8080/telegram/updates")]
 _PublicUrl = Annotated[str, values.url(public_url, "https://bot.example/webhooks/telegram")]
@@ -88,6 +100,10 @@ def _key(default: Any, description: str, **more: Any) -> Any:
     return Field(
         default, description=description, validate_default=isinstance(default, str), **more
     )
+
+
+def _condition(description: str) -> Any:
+    return _key(None, description, json_schema_extra={"minItems": 1})
 
 
 class Section(BaseModel):
@@ -198,27 +214,27 @@ class DeliverySettings(Section):
 class MatchSettings(Section):
     """Conditions joined by AND; the values of one by OR."""
 
-    update_types: Annotated[tuple[_Type, ...] | None, _Filled] = _key(None, "message, …")
-    user_ids: Annotated[tuple[_User, ...] | None, _Filled] = _key(
-        None, "Who acts; for a callback whoever pressed the button"
+    update_types: Annotated[tuple[_Type, ...] | None, _Filled] = _condition("message, …")
+    user_ids: Annotated[tuple[_User, ...] | None, _Filled] = _condition(
+        "Who acts; for a callback whoever pressed the button"
     )
-    chat_ids: Annotated[tuple[_Chat, ...] | None, _Filled] = _key(
-        None, "Groups and channels have negative ids"
+    chat_ids: Annotated[tuple[_Chat, ...] | None, _Filled] = _condition(
+        "Groups and channels have negative ids"
     )
-    chat_types: Annotated[tuple[_ChatType, ...] | None, _Filled] = _key(
-        None, "private, group, supergroup, channel"
+    chat_types: Annotated[tuple[_ChatType, ...] | None, _Filled] = _condition(
+        "private, group, supergroup, channel"
     )
-    topic_ids: Annotated[tuple[_Topic, ...] | None, _Filled] = _key(
-        None, "Topics of a forum; the General topic has no id"
+    topic_ids: Annotated[tuple[_Topic, ...] | None, _Filled] = _condition(
+        "Topics of a forum; the General topic has no id"
     )
-    commands: Annotated[tuple[_Command, ...] | None, _Filled] = _key(
-        None, "With or without the slash; /start is not /started"
+    commands: Annotated[tuple[_Command, ...] | None, _Filled] = _condition(
+        "With or without the slash; /start is not /started"
     )
-    start_prefixes: Annotated[tuple[_Prefix, ...] | None, _Filled] = _key(
-        None, "How the payload of `/start payload` begins"
+    start_prefixes: Annotated[tuple[_Prefix, ...] | None, _Filled] = _condition(
+        "How the payload of `/start payload` begins"
     )
-    callback_prefixes: Annotated[tuple[_Prefix, ...] | None, _Filled] = _key(
-        None, "How the data of a callback begins"
+    callback_prefixes: Annotated[tuple[_Prefix, ...] | None, _Filled] = _condition(
+        "How the data of a callback begins"
     )
 
 

@@ -228,9 +228,13 @@ def allowed_updates(value: Any) -> str | tuple[str, ...]:
         return "auto"
     if not isinstance(value, tuple) or not value:
         raise ValueError("must be auto, or a list of update types such as [message]")
-    for name in value:
-        if not isinstance(name, str) or not re.fullmatch(UPDATE_TYPE, name):
-            raise ValueError(f"{shown(name)} is no update type, such as message")
+    return tuple(update_type(name) for name in value)
+
+
+def update_type(value: Any) -> str:
+    """The name of an update type; it need not be known yet."""
+    if not isinstance(value, str) or not re.fullmatch(UPDATE_TYPE, value):
+        raise ValueError(f"{shown(value)} is no update type, such as message")
     return value
 
 

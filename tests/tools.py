@@ -2,10 +2,13 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from twr.edges.metrics import Metrics
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def tool(name: str) -> str:

@@ -64,13 +64,14 @@ def _tcp(listen: Address) -> socket.socket:
 def _unix(path: str, mode: int, group: str | None) -> socket.socket:
     if len(os.fsencode(path)) > UNIX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, f"the path is longer than {UNIX_PATH_BYTES} bytes")
-    gid = -1 if group is None else _gid(group)
+    gid = None if group is None else _gid(group)
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(path)
         # Nobody can connect before listen(), so there is no moment of wrong permissions.
-        os.chown(path, -1, gid)
+        if gid is not None:
+            os.chown(path, -1, gid)
         os.chmod(path, mode)
         sock.listen(BACKLOG)
     except OSError:
@@ -111,8 +112,11 @@ def _advice(listen: Address, error: OSError) -> str:
             return "in use by another process; stop it, or configure another address"
         case errno.EADDRNOTAVAIL:
             return "no interface of this machine has that address"
-        case errno.EACCES | errno.EPERM if listen.path:
-            return f"no permission for {listen.path}, or for its group (user {os.geteuid()})"
+        case errno.EACCES | errno.EPERM | errno.EINVAL if listen.path:
+            return (
+                "no permission for its directory, or to give it to socket_group, "
+                f"of which user {os.geteuid()} has to be a member"
+            )
         case errno.EACCES | errno.EPERM:
             return "no permission; take a port above 1023, or grant CAP_NET_BIND_SERVICE"
         case errno.ENOENT if listen.path:

@@ -49,6 +49,7 @@ class Store:
         self._keys = keys
         self._identity = identity
         self._dedup_ttl_ms = int(dedup_ttl * 1000)
+        self._repair_ranks: dict[str, int] = {}
         self.dead_letters = DeadLetters(client, keys)
 
     async def accept(
@@ -84,7 +85,7 @@ class Store:
             return Accepted(None if answer < 0 else answer)
         deliveries, *leased = map(int, answer.split())
         expires_ms = now_ms + arrival.expires_after * 1000
-        token = f"{self._identity.nonce}:1"
+        token = f"{self._identity.nonce}:1.{now_ms}"
         names = (arrival.destinations[n - 1].route for n in leased)
         jobs = (
             Job(f"{arrival.update_id}/{name}", token, 0, now_ms, expires_ms, arrival.body)
@@ -149,24 +150,25 @@ class Store:
 
     async def sweep(self) -> Swept:
         """Requeue leases that ran out, bury what expired. Made of steps that can be repeated."""
-        found = Swept()
-        more = 1
+        reaped, more = 0, 1
+        expired: list[str] = []
+        poison: list[str] = []
         while more:
-            reaped, more, expired, poison = await self._client.run(
+            count, more, late, dead = await self._client.run(
                 "reap", self._identity.nonce, MOST_PER_SWEEP
             )
-            found = Swept(
-                found.reaped + reaped,
-                found.expired + tuple(name.decode() for name in expired),
-                found.poison + tuple(name.decode() for name in poison),
-            )
-        return found
+            reaped += count
+            expired += [name.decode() for name in late]
+            poison += [name.decode() for name in dead]
+        return Swept(reaped, tuple(expired), tuple(poison))
 
     async def repair(self, route: str) -> tuple[str, ...]:
-        """Give the route's oldest jobs their place again; the ids that had lost it."""
-        return tuple(
-            name.decode() for name in await self._client.run("repair", route, MOST_PER_SWEEP)
-        )
+        """Give jobs of the route their place again; the ids that had lost it. Each call looks at
+        the oldest and at some more, from where the last one ended."""
+        rank = self._repair_ranks.get(route, 0)
+        rank, *names = await self._client.run("repair", route, rank, MOST_PER_SWEEP)
+        self._repair_ranks[route] = rank
+        return tuple(name.decode() for name in names)
 
     async def stats(self) -> Stats:
         """What waits where. Costs the same whatever the number of jobs."""

@@ -25,16 +25,16 @@ CONNECTIONS = 16
 # A full server refuses `accept` and lets everything else drain it.
 _FLAGS = {"accept": "", "stats": " flags=no-writes,allow-stale"}
 _DRAINS = " flags=allow-oom"
-_UNAVAILABLE = (
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "READONLY",
-    "NOREPLICAS",
-    "TRYAGAIN",
-    "BUSY",
+# redis-py cuts off the codes that have a class of their own.
+_AWAY = (
+    exceptions.ConnectionError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    OSError,
 )
-_FULL = ("OOM", "MISCONF")
+_AWAY_CODES = ("NOREPLICAS", "BUSY", "UNKILLABLE")
+_FULL_CODES = ("MISCONF",)
 
 
 @cache
@@ -46,14 +46,17 @@ def script(name: str) -> str:
     return f"#!lua{_FLAGS.get(name, _DRAINS)}\n{common}\n{own}"
 
 
+def _node(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    return parts.hostname or "", parts.port or 26379
+
+
 def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
     """`redis+sentinel://[user:password@]host:port[,host:port…]/master[/db]`, as a client."""
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    nodes = [
-        (host, int(port or 26379)) for host, _, port in (h.partition(":") for h in hosts.split(","))
-    ]
+    nodes = [_node(host) for host in hosts.split(",")]
     master, _, db = parts.path.strip("/").partition("/")
     if password:
         options = {**options, "username": unquote(user) or None, "password": unquote(password)}
@@ -62,6 +65,7 @@ def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
         nodes,
         sentinel_kwargs={
             "socket_timeout": CONNECT_TIMEOUT,
+            "socket_connect_timeout": CONNECT_TIMEOUT,
             "username": extra.get("sentinel_username"),
             "password": extra.get("sentinel_password"),
         },
@@ -92,17 +96,26 @@ def connect(url: str) -> aredis.Redis:
 
 
 def translate(error: Exception) -> StoreError:
-    """What a redis-py error means to twr, in one line without addresses or arguments."""
+    """What a redis-py error means to twr, in one line without the command's arguments."""
     text = " ".join(str(error).split())[:200]
-    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith(_FULL):
+    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith(_FULL_CODES):
         return StoreFull(f"the store is full: {text}")
-    if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
+    if isinstance(error, exceptions.AuthenticationError):
         return StoreUnavailable("the store refuses the user or password of store.url")
+    if isinstance(error, exceptions.NoPermissionError):
+        return StoreError(f"the user of store.url may not do this: {text}")
     if isinstance(error, exceptions.TimeoutError | TimeoutError):
         return StoreUnavailable("the store did not answer in time")
-    if isinstance(error, exceptions.ConnectionError | OSError) or text.startswith(_UNAVAILABLE):
+    if isinstance(error, _AWAY) or text.startswith(_AWAY_CODES):
         return StoreUnavailable(f"the store is not available: {text}")
     return StoreError(f"the store answered with an error: {text}")
+
+
+def _broke(error: Exception) -> bool:
+    """Whether a connection broke, so that another try costs no time; a wait that ended, for an
+    answer or for a free connection, is no reason to wait again."""
+    waited = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+    return not waited and not isinstance(error, exceptions.BusyLoadingError)
 
 
 class Client:
@@ -119,9 +132,7 @@ class Client:
         try:
             return await self._run(name, args)
         except (exceptions.ConnectionError, OSError) as error:
-            if not resend or isinstance(
-                error, exceptions.TimeoutError | exceptions.BusyLoadingError
-            ):
+            if not resend or not _broke(error):
                 raise translate(error) from None
         except exceptions.RedisError as error:
             raise await self._failed(error) from None

@@ -25,16 +25,7 @@ class DeadLetters:
         """All dead letters, oldest first, a page at a time; no page blocks the store."""
         last: tuple[float, bytes] | None = None
         while True:
-            low = "-inf" if last is None else str(int(last[0]))
-            found = await self._client.call(
-                self._client.redis.zrangebyscore(
-                    self._keys.dead_letters, low, "+inf", start=0, num=PAGE, withscores=True
-                )
-            )
-            fresh = [(score, name) for name, score in found if last is None or (score, name) > last]
-            if not fresh and len(found) == PAGE and last is not None:
-                # More of one millisecond than a page holds: go on within it by rank.
-                fresh = await self._after(last[1])
+            fresh = await self._after(last)
             if not fresh:
                 return
             last = fresh[-1]
@@ -44,15 +35,21 @@ class DeadLetters:
                 if letter
             ]
 
-    async def _after(self, name: bytes) -> list[tuple[float, bytes]]:
-        redis, key = self._client.redis, self._keys.dead_letters
-        rank = await self._client.call(redis.zrank(key, name))
-        if rank is None:
-            return []
-        found = await self._client.call(
-            redis.zrange(key, int(rank) + 1, int(rank) + PAGE, withscores=True)
-        )
-        return [(score, member) for member, score in found]
+    async def _after(self, last: tuple[float, bytes] | None) -> list[tuple[float, bytes]]:
+        """What follows `last`, be it still there or not: its millisecond is searched from the
+        start, since many may have died in the same one."""
+        low = "-inf" if last is None else str(int(last[0]))
+        start = 0
+        while True:
+            found = await self._client.call(
+                self._client.redis.zrangebyscore(
+                    self._keys.dead_letters, low, "+inf", start=start, num=PAGE, withscores=True
+                )
+            )
+            fresh = [(score, name) for name, score in found if last is None or (score, name) > last]
+            if fresh or len(found) < PAGE:
+                return fresh
+            start += PAGE
 
     async def show(self, job_id: str) -> DeadLetter | None:
         """One dead letter with its body; None when there is none of that id."""
@@ -69,8 +66,11 @@ class DeadLetters:
         return cast(Replayed, answer.decode())
 
     async def drop(self, job_ids: Sequence[str]) -> int:
-        """Delete dead letters for good; how many there were."""
-        return int(await self._client.run("drop", *job_ids))
+        """Delete dead letters for good, in steps; how many there were."""
+        dropped = 0
+        for start in range(0, len(job_ids), PAGE):
+            dropped += await self._client.run("drop", *job_ids[start : start + PAGE])
+        return dropped
 
     async def trim(self, max_age: float, max_count: int) -> int:
         """Drop the oldest over an age (seconds) or a count; how many."""

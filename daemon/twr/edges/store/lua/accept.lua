@@ -10,7 +10,7 @@
 -- numbers of the routes (from 1) that were leased, as one text.
 local ttl, owner, nonce = ARGV[1], ARGV[2], ARGV[3]
 local at = 5
-local slots, leases = {}, {}
+local slots, leases, known = {}, {}, {}
 for _ = 1, tonumber(ARGV[4]) do
   slots[ARGV[at + 1]], leases[ARGV[at + 1]] = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   at = at + 3
@@ -33,6 +33,16 @@ local function move_aside(uid)
   call('ZREM', EXPIRY, uid)
 end
 
+local function mark_seen(bitmap, bit)
+  call('SETBIT', bitmap, bit, 1)
+  call('PEXPIRE', bitmap, ttl)
+end
+
+local function know_route(route)
+  if not known[route] then call('HSETNX', ROUTES, route, NOW) end
+  known[route] = true
+end
+
 local function has_live_jobs(uid)
   for route in string.gmatch(call('HGET', update_key(uid), 'routes') or '', '%S+') do
     local state = call('HGET', job_key(uid .. '/' .. route), 'state')
@@ -45,6 +55,7 @@ end
 local function add_job(uid, route, lane, most)
   local id = uid .. '/' .. route
   local key = job_key(id)
+  know_route(route)
   if call('ZCARD', route_key(route, 'all')) >= most then
     call('HSET', key, 'lane', '', 'attempts', 0)
     bury(id, route, '', 'overflow')
@@ -64,7 +75,7 @@ local function add_job(uid, route, lane, most)
   slots[route] = free - 1
   local deadline = NOW + leases[route]
   call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'processing', 'claims', 1,
-    'token', nonce .. ':1', 'owner', owner, 'due_ms', deadline)
+    'token', token_of(nonce, 1), 'owner', owner, 'due_ms', deadline)
   call('ZADD', route_key(route, 'processing'), deadline, id)
   return true
 end
@@ -75,7 +86,7 @@ local function accept(first)
   if call('GETBIT', bitmap, bit) == 1 then return -1 end
   if call('EXISTS', update_key(uid)) == 1 then
     if has_live_jobs(uid) then
-      call('SETBIT', bitmap, bit, 1)
+      mark_seen(bitmap, bit)
       return -1
     end
     move_aside(uid)
@@ -92,8 +103,7 @@ local function accept(first)
     local lane = ARGV[arg + 1] == '1' and ARGV[first + 4] or ''
     if add_job(uid, names[n], lane, tonumber(ARGV[arg + 2])) then leased[#leased + 1] = n end
   end
-  call('SETBIT', bitmap, bit, 1)
-  call('PEXPIRE', bitmap, ttl)
+  mark_seen(bitmap, bit)
   if #leased > 0 then return routes .. ' ' .. table.concat(leased, ' ') end
   return routes
 end

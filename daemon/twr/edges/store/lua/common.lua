@@ -16,7 +16,9 @@ local function parts(id)
   return string.sub(id, 1, slash - 1), string.sub(id, slash + 1)
 end
 
--- Which process holds a token: tokens are <nonce>:<claim>.
+-- A token is <nonce>:<claim>.<ms>: no two leases of one id share it, even when the id was settled
+-- and came back in between, and it tells which process holds the lease.
+local function token_of(nonce, claim) return nonce .. ':' .. claim .. '.' .. NOW end
 local function nonce_of(token) return token and string.match(token, '^(.*):') end
 
 -- The first job of a lane that still waits there becomes ready.
@@ -69,6 +71,24 @@ local function unplace(id, route)
   call('ZREM', route_key(route, 'processing'), id)
   call('ZREM', route_key(route, 'delayed'), id)
   call('ZREM', route_key(route, 'all'), id)
+  call('LREM', route_key(route, 'suspect'), 0, id)
+end
+
+-- The oldest stand at the front of the ready list: drop what is stale there.
+local function trim_ready(route, most)
+  local key = route_key(route, 'ready')
+  for _ = 1, most do
+    local id = call('LINDEX', key, 0)
+    if not id or call('HGET', job_key(id), 'state') == 'ready' then return end
+    call('LPOP', key)
+  end
+end
+
+local function add_route_name(uid, route)
+  local names = call('HGET', update_key(uid), 'routes') or ''
+  if not string.find(' ' .. names .. ' ', ' ' .. route .. ' ', 1, true) then
+    call('HSET', update_key(uid), 'routes', names .. ' ' .. route)
+  end
 end
 
 local function finish(id, uid, route, lane)
@@ -87,22 +107,42 @@ local function bury(id, route, lane, reason)
   leave_lane(route, lane, id)
 end
 
--- A leased job goes back. `crashed`: its process died with it in flight; after two such
--- crashes it waits to be delivered alone, after a third it is poison. Returns true when dead.
-local function requeue(id, route, crashed)
-  call('ZREM', route_key(route, 'processing'), id)
+-- Where a leased job goes when it is given back: two crashes make it wait to be delivered alone.
+local function give_back(id, route, push)
   local key = job_key(id)
-  local crashes = crashed and call('HINCRBY', key, 'crashes', 1) or 0
-  if crashes >= 3 then
-    bury(id, route, call('HGET', key, 'lane'), 'poison')
+  local state = tonumber(call('HGET', key, 'crashes') or 0) < 2 and 'ready' or 'suspect'
+  call('ZREM', route_key(route, 'processing'), id)
+  call('HSET', key, 'state', state)
+  call(push, route_key(route, state), id)
+end
+
+-- A lease ends without its holder, whose token holds until the next claim. `crashed`: the process
+-- died with the job in flight; the third such crash is poison. Returns true when the job is dead.
+local function requeue(id, route, crashed)
+  if crashed and call('HINCRBY', job_key(id), 'crashes', 1) >= 3 then
+    bury(id, route, call('HGET', job_key(id), 'lane'), 'poison')
     return true
   end
-  if crashes == 2 then
-    call('HSET', key, 'state', 'suspect')
-    call('RPUSH', route_key(route, 'suspect'), id)
-  else
-    call('HSET', key, 'state', 'ready')
-    call('LPUSH', route_key(route, 'ready'), id)
+  give_back(id, route, 'LPUSH')
+  return false
+end
+
+local function forget_dead(id, reason)
+  local uid, route = parts(id)
+  call('ZREM', DEAD, id)
+  local field = route .. '/' .. reason
+  if call('HINCRBY', COUNTS, field, -1) <= 0 then call('HDEL', COUNTS, field) end
+  call('DEL', job_key(id))
+  return uid, route
+end
+
+-- Delete a dead letter for good, with the body when nothing else needs it.
+local function erase(id)
+  local job = call('HMGET', job_key(id), 'state', 'reason')
+  if job[1] == 'dead' then
+    drop_reference((forget_dead(id, job[2])))
+    return true
   end
+  call('ZREM', DEAD, id)
   return false
 end

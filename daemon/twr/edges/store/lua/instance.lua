@@ -11,7 +11,7 @@ local old = call('HMGET', key, 'nonce', 'boot_id', 'pid', 'heartbeat')
 local ours = not old[1] or old[1] == nonce
 
 if not ours and ARGV[5] == '1' then
-  call('HSET', key, 'old:' .. old[1], old[4] .. ' ' .. old[2] .. ' ' .. old[3])
+  call('HSET', key, 'old:' .. old[1], (old[4] or 0) .. ' ' .. (old[2] or '') .. ' ' .. (old[3] or ''))
   ours = true
 end
 if ours then

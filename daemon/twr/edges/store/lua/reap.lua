@@ -5,39 +5,36 @@
 -- ARGV: nonce, most
 -- Returns leases that ran out, 1 when more may be left, ids that expired, ids that died as poison.
 local nonce, most = ARGV[1], tonumber(ARGV[2])
-local reaped, expired, poison = 0, {}, {}
-local more = 0
+local left, reaped, expired, poison = most, 0, {}, {}
 
 -- An owner that still beats was cut off, not crashed.
 local function crashed(owner, its)
-  local record = call('HMGET', P .. ':instance:' .. (owner or ''), 'nonce', 'heartbeat')
-  return record[1] ~= its or NOW - tonumber(record[2] or 0) > 5000
+  local key = P .. ':instance:' .. (owner or '')
+  local record = call('HMGET', key, 'nonce', 'heartbeat', 'old:' .. (its or ''))
+  local beat = record[1] == its and record[2] or string.match(record[3] or '', '^%S+')
+  return NOW - tonumber(beat or 0) > 5000
 end
 
-local function reap(route)
-  local key = route_key(route, 'processing')
-  local ids = call('ZRANGEBYSCORE', key, '-inf', NOW, 'LIMIT', 0, most)
-  if #ids == most then more = 1 end
-  for _, id in ipairs(ids) do
-    local job = call('HMGET', job_key(id), 'state', 'owner', 'token')
-    local its = nonce_of(job[3])
-    if job[1] ~= 'processing' then
-      call('ZREM', key, id)
-    elseif its ~= nonce then
-      if requeue(id, route, crashed(job[2], its)) then poison[#poison + 1] = id end
-      reaped = reaped + 1
-    end
+-- Returns true when the lease is the caller's own, and so stays.
+local function reap(id, route)
+  local job = call('HMGET', job_key(id), 'state', 'owner', 'token')
+  local its = nonce_of(job[3])
+  if job[1] ~= 'processing' then
+    call('ZREM', route_key(route, 'processing'), id)
+    return false
   end
+  if its == nonce then return true end
+  if requeue(id, route, crashed(job[2], its)) then poison[#poison + 1] = id end
+  reaped = reaped + 1
+  return false
 end
 
--- The oldest stand at the front of the ready list: drop what is dead there.
-local function trim_ready(route)
-  local key = route_key(route, 'ready')
-  for _ = 1, most do
-    local id = call('LINDEX', key, 0)
+local function reap_route(route)
+  local key, ours = route_key(route, 'processing'), 0
+  while left > 0 do
+    local id = call('ZRANGEBYSCORE', key, '-inf', NOW, 'LIMIT', ours, 1)[1]
     if not id then return end
-    if call('HGET', job_key(id), 'state') == 'ready' then return end
-    call('LPOP', key)
+    if reap(id, route) then ours = ours + 1 else left = left - 1 end
   end
 end
 
@@ -58,10 +55,9 @@ local function expire(uid, touched)
   return flying
 end
 
-for _, route in ipairs(call('HKEYS', ROUTES)) do reap(route) end
+for _, route in ipairs(call('HKEYS', ROUTES)) do reap_route(route) end
 
 local due = call('ZRANGEBYSCORE', EXPIRY, '-inf', NOW, 'LIMIT', 0, most)
-if #due == most then more = 1 end
 local touched = {}
 for _, uid in ipairs(due) do
   if expire(uid, touched) then
@@ -70,5 +66,6 @@ for _, uid in ipairs(due) do
     call('ZREM', EXPIRY, uid)
   end
 end
-for route in pairs(touched) do trim_ready(route) end
-return {reaped, more, expired, poison}
+for route in pairs(touched) do trim_ready(route, 2 * most) end
+local more = left == 0 or #due == most
+return {reaped, more and 1 or 0, expired, poison}

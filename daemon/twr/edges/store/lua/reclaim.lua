@@ -10,7 +10,8 @@ for n = 2, #ARGV do held[ARGV[n]] = true end
 local found = {}
 for _, route in ipairs(call('HKEYS', ROUTES)) do
   for _, id in ipairs(call('ZREVRANGE', route_key(route, 'processing'), 0, -1)) do
-    if not held[id] and nonce_of(call('HGET', job_key(id), 'token')) == nonce then
+    local job = call('HMGET', job_key(id), 'state', 'token')
+    if not held[id] and job[1] == 'processing' and nonce_of(job[2]) == nonce then
       requeue(id, route, false)
       found[#found + 1] = id
     end

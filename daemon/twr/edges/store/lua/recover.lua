@@ -16,8 +16,9 @@ local function recover(route)
     local ids = call('ZREVRANGE', key, from, from + 199)
     if #ids == 0 then return end
     for _, id in ipairs(ids) do
-      local job = call('HMGET', job_key(id), 'owner', 'token')
-      if job[1] == owner and not living[nonce_of(job[2])] and done < most then
+      local job = call('HMGET', job_key(id), 'state', 'owner', 'token')
+      local lost = job[1] == 'processing' and job[2] == owner and not living[nonce_of(job[3])]
+      if lost and done < most then
         if requeue(id, route, true) then poison[#poison + 1] = id end
         done = done + 1
       else

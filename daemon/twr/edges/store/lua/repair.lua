@@ -1,68 +1,76 @@
 -- Give every live job of one route a place again, whatever was lost of its places.
--- Looks at the route's oldest jobs only: as the others are delivered, a stray becomes one of them.
+-- Looks at the route's oldest jobs, and at some more from a rank that the caller moves on.
 -- Safe to repeat: a job that has its place is left alone.
 --
--- ARGV: route, most
--- Returns ids repaired.
-local route, most = ARGV[1], tonumber(ARGV[2])
-local ready = route_key(route, 'ready')
-local repaired = {}
-local waiting_ready = call('LLEN', ready)
+-- ARGV: route, rank to look at as well, most of each
+-- Returns the rank for the next call, then ids repaired.
+local route, from, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local ready, suspect = route_key(route, 'ready'), route_key(route, 'suspect')
+local out = {0}
 
 -- A search in a long list costs too much here: it is left until the list has drained.
-local function in_list(key, id, length)
-  if length == 0 then return false end
-  return length > 1000 or call('LPOS', key, id) ~= false
+local function in_list(key, id)
+  local length = call('LLEN', key)
+  return length > 1000 or (length > 0 and call('LPOS', key, id) ~= false)
 end
 
-local function to_ready(id)
-  call('HSET', job_key(id), 'state', 'ready')
-  call('LPUSH', ready, id)
-  repaired[#repaired + 1] = id
+local function repaired(id) out[#out + 1] = id end
+
+-- A job that is ready, delayed or in flight is the head of its lane.
+local function repair_head(id, lane)
+  if not lane or lane == '' then return end
+  local key = route_key(route, 'lane:' .. lane)
+  if call('LINDEX', key, 0) ~= id and not in_list(key, id) then
+    call('LPUSH', key, id)
+    repaired(id)
+  end
 end
 
 local function repair_waiting(id, lane)
   local key = route_key(route, 'lane:' .. lane)
-  if not in_list(key, id, call('LLEN', key)) then
+  if not in_list(key, id) then
     call('RPUSH', key, id)
-    repaired[#repaired + 1] = id
+    repaired(id)
   end
   local head = call('LINDEX', key, 0)
-  if head == id then
-    to_ready(id)
-  else
-    local state = call('HGET', job_key(head), 'state')
-    if not state or state == 'dead' or state == 'waiting' then
-      advance(route, lane)
-      repaired[#repaired + 1] = head
-    end
+  local state = call('HGET', job_key(head), 'state')
+  if not state or state == 'dead' or state == 'waiting' then
+    advance(route, lane)
+    repaired(head)
   end
+end
+
+local function repair_place(id, state, due)
+  if state == 'processing' then
+    if due >= NOW or call('ZSCORE', route_key(route, 'processing'), id) then return end
+    give_back(id, route, 'LPUSH')
+  elseif state == 'delayed' then
+    if call('ZADD', route_key(route, 'delayed'), 'NX', due, id) == 0 then return end
+  else
+    local key = state == 'ready' and ready or suspect
+    if in_list(key, id) then return end
+    call('LPUSH', key, id)
+  end
+  repaired(id)
 end
 
 local function repair(id)
   local job = call('HMGET', job_key(id), 'state', 'due_ms', 'lane')
-  local state, due = job[1], tonumber(job[2] or 0)
+  local state = job[1]
   if not state or state == 'dead' then
     call('ZREM', route_key(route, 'all'), id)
-  elseif state == 'processing' then
-    if due < NOW and not call('ZSCORE', route_key(route, 'processing'), id) then to_ready(id) end
-  elseif state == 'delayed' then
-    if not call('ZSCORE', route_key(route, 'delayed'), id) then
-      call('ZADD', route_key(route, 'delayed'), due, id)
-      repaired[#repaired + 1] = id
-    end
-  elseif state == 'ready' then
-    if not in_list(ready, id, waiting_ready) then to_ready(id) end
-  elseif state == 'suspect' then
-    local key = route_key(route, 'suspect')
-    if not in_list(key, id, call('LLEN', key)) then
-      call('RPUSH', key, id)
-      repaired[#repaired + 1] = id
-    end
+  elseif state == 'waiting' then
+    repair_waiting(id, job[3])
   else
-    repair_waiting(id, job[3] or '')
+    repair_head(id, job[3])
+    repair_place(id, state, tonumber(job[2] or 0))
   end
 end
 
-for _, id in ipairs(call('ZRANGE', route_key(route, 'all'), 0, most - 1)) do repair(id) end
-return repaired
+local all = route_key(route, 'all')
+for _, id in ipairs(call('ZRANGE', all, 0, most - 1)) do repair(id) end
+from = math.max(from, most)
+local ids = call('ZRANGE', all, from, from + most - 1)
+for _, id in ipairs(ids) do repair(id) end
+if #ids == most then out[1] = from + most end
+return out

@@ -7,14 +7,5 @@ local most = tonumber(ARGV[3])
 local ids = call('ZRANGEBYSCORE', DEAD, '-inf', NOW - tonumber(ARGV[1]), 'LIMIT', 0, most)
 local over = call('ZCARD', DEAD) - tonumber(ARGV[2])
 if over > #ids then ids = call('ZRANGE', DEAD, 0, math.min(over, most) - 1) end
-for _, id in ipairs(ids) do
-  local uid, route = parts(id)
-  local reason = call('HGET', job_key(id), 'reason')
-  call('ZREM', DEAD, id)
-  if reason then
-    call('HINCRBY', COUNTS, route .. '/' .. reason, -1)
-    call('DEL', job_key(id))
-    drop_reference(uid)
-  end
-end
+for _, id in ipairs(ids) do erase(id) end
 return {#ids, #ids == most and 1 or 0}

@@ -30,13 +30,11 @@ end
 local function release(id, route, state, first)
   if state ~= 'processing' then return end
   local key = job_key(id)
-  call('ZREM', route_key(route, 'processing'), id)
-  call('HSET', key, 'state', 'ready')
   call('HDEL', key, 'token', 'owner')
   if ARGV[first + 4] ~= '' or ARGV[first + 5] ~= '' then
     call('HSET', key, 'last_status', ARGV[first + 4], 'last_error', ARGV[first + 5])
   end
-  call(ARGV[first + 3] == 'front' and 'LPUSH' or 'RPUSH', route_key(route, 'ready'), id)
+  give_back(id, route, ARGV[first + 3] == 'front' and 'LPUSH' or 'RPUSH')
 end
 
 local function settle(first)
@@ -76,6 +74,8 @@ local function promote(route, most)
 end
 
 local bytes = 0
+-- No step of a claim looks at more ids; what is left is told as ready.
+local MOST_TRIES = 1000
 
 -- Lease one job into out. An id whose job is gone or elsewhere is stale and skipped.
 local function take(id, from, route, lease, out, expired)
@@ -95,7 +95,7 @@ local function take(id, from, route, lease, out, expired)
     return
   end
   local claim = tonumber(job[3] or 0) + 1
-  local token = nonce .. ':' .. claim
+  local token = token_of(nonce, claim)
   call('HSET', key, 'state', 'processing', 'claims', claim, 'token', token, 'owner', owner,
     'due_ms', NOW + lease)
   call('ZADD', route_key(route, 'processing'), NOW + lease, id)
@@ -110,8 +110,8 @@ local function claim(first)
   local from = ARGV[first + 3] == '1' and 'suspect' or 'ready'
   local ready, suspect = route_key(route, 'ready'), route_key(route, 'suspect')
   local out, expired = {0, 0, -1, 0}, {}
-  if slots > 0 then promote(route, slots * 2 + 16) end
-  local tries = slots * 2 + 16
+  local tries = math.min(slots * 2 + 16, MOST_TRIES)
+  if slots > 0 then promote(route, tries) end
   while #out - 4 < slots * 6 and tries > 0 and bytes < most_bytes do
     local id = call('LPOP', route_key(route, from))
     if not id then break end

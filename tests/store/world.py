@@ -1,0 +1,146 @@
+"""One store for a test and the processes that share it.
+
+Time belongs to the server, so no test waits for it: `let_*` write into the store what the
+passing of time would have made of it (a lease, a delay or an expiry in the past).
+"""
+
+from collections.abc import Callable, Sequence
+
+from redis.asyncio import Redis
+
+from store.invariants import Picture, read, violations
+from twr.core.jobs import Accepted, Arrival, Claim, Claimed, Destination, Job, Offer, Settle
+from twr.edges.store import Identity, Store
+from twr.edges.store.client import Client
+from twr.edges.store.keys import Keys, route_of
+
+KEYS = Keys("twr", "main")
+LEASE = 3600.0
+DAY = 86_400
+
+
+def arrival(
+    update_id: int,
+    *routes: str | Destination,
+    lane: str = "7",
+    expires_after: int = DAY,
+    body: bytes | None = None,
+) -> Arrival:
+    """An update for routes that are ordered and never overflow, unless given in full."""
+    destinations = tuple(
+        to if isinstance(to, Destination) else Destination(to, True, 100_000) for to in routes
+    )
+    if body is None:
+        body = b'{"update_id": %d}' % update_id
+    return Arrival(update_id, "message", lane, expires_after, body, destinations)
+
+
+class World:
+    """The keys of the bot `main`; `connect` makes a client and `script` a script's source."""
+
+    def __init__(self, connect: Callable[[], Redis], script: Callable[[str], str]) -> None:
+        self._connect = connect
+        self._script = script
+        self._stores: list[Store] = []
+        self.redis = connect()
+        self.store = self.process()
+
+    def process(
+        self, nonce: str = "n1", instance: str = "vps-1", dedup_ttl: float = 90_000
+    ) -> Store:
+        """A process that uses the store."""
+        client = Client(self._connect(), KEYS.tag, self._script)
+        store = Store(client, KEYS, Identity(instance, nonce, "boot", 42), dedup_ttl)
+        self._stores.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._stores:
+            await store.close()
+        await self.redis.aclose()
+
+    async def picture(self) -> Picture:
+        return await read(self.redis, KEYS)
+
+    async def check(self) -> Picture:
+        """The picture of a store in which every invariant holds."""
+        picture = await self.picture()
+        assert violations(picture) == []
+        return picture
+
+    async def accept(self, *arrivals: Arrival, offers: Sequence[Offer] = ()) -> list[Accepted]:
+        return await self.store.accept(arrivals, offers)
+
+    async def claim(
+        self, route: str, slots: int = 1, *, suspect: bool = False, by: Store | None = None
+    ) -> Claimed:
+        turn = await (by or self.store).turn([], [Claim(route, slots, LEASE, suspect)])
+        return turn.claimed[0]
+
+    async def take(self, route: str, *, suspect: bool = False, by: Store | None = None) -> Job:
+        """The one job that a claim of one slot gets."""
+        (job,) = (await self.claim(route, suspect=suspect, by=by)).jobs
+        return job
+
+    async def settle(self, *settles: Settle, by: Store | None = None) -> tuple[bool, ...]:
+        return (await (by or self.store).turn(settles, [])).settled
+
+    async def deliver(self, route: str) -> str:
+        """Claim and deliver one job; its id."""
+        job = await self.take(route)
+        assert await self.settle(Settle("delivered", job.id, job.token)) == (True,)
+        return job.id
+
+    async def kill(self, job: Job, reason: str = "permanent") -> None:
+        """Make a dead letter of a job that is leased."""
+        assert await self.settle(Settle("dead", job.id, job.token, reason, "410", "gone")) == (
+            True,
+        )
+
+    async def state(self, job_id: str) -> str | None:
+        return await self.field(job_id, "state")
+
+    async def field(self, job_id: str, name: str) -> str | None:
+        found = await self.redis.hget(KEYS.job(job_id), name)
+        return found.decode() if isinstance(found, bytes) else None
+
+    async def let_lease_end(self, *job_ids: str) -> None:
+        """As if the lease had run out a second ago."""
+        for job_id in job_ids:
+            await self._put_into_the_past(job_id, "processing")
+
+    async def let_delay_end(self, *job_ids: str) -> None:
+        """As if the delay had been over for a second."""
+        for job_id in job_ids:
+            await self._put_into_the_past(job_id, "delayed")
+
+    async def _put_into_the_past(self, job_id: str, place: str) -> None:
+        past = await self.now() - 1000
+        await self.redis.zadd(KEYS.route(route_of(job_id), place), {job_id: past}, xx=True)
+        await self.redis.hset(KEYS.job(job_id), "due_ms", str(past))
+
+    async def let_expire(self, *update_ids: int | str) -> None:
+        """As if the updates had expired a second ago."""
+        past = await self.now() - 1000
+        for update_id in update_ids:
+            await self.redis.zadd(f"{KEYS.tag}:expiry", {str(update_id): past}, xx=True)
+            await self.redis.hset(KEYS.update(str(update_id)), "expires_ms", str(past))
+
+    async def let_heartbeat_lapse(self, instance: str) -> None:
+        """As if the instance had been silent for a minute."""
+        silent = await self.now() - 60_000
+        await self.redis.hset(f"{KEYS.tag}:instance:{instance}", "heartbeat", str(silent))
+
+    async def let_be_forgotten(self, update_id: int) -> None:
+        """As if the mark that the update was seen had ended."""
+        await self.redis.delete(f"{KEYS.tag}:seen:{update_id // 8192}")
+
+    async def let_clock_tick(self) -> None:
+        """Until the server's clock shows another millisecond."""
+        now = await self.now()
+        while await self.now() == now:
+            pass
+
+    async def now(self) -> int:
+        seconds, micros = await self.redis.time()
+        return int(seconds) * 1000 + int(micros) // 1000

@@ -15,6 +15,7 @@ from twr.errors import TwrError
 
 # Name, module in this package (with a Typer called `app`), one line of help.
 COMMANDS = (
+    ("run", "run", "Run the daemon."),
     ("check", "check", "Validate the configuration."),
     ("routes", "routes", "List the routes, test updates against them, move waiting work."),
     ("config", "config_schema", "Print the JSON schema of the configuration."),

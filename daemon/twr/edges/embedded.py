@@ -25,6 +25,8 @@ START = 600.0
 STOP = 15.0
 LOCK = 10.0
 _POLL = 0.01
+# uvloop sets no umask for a child.
+_UNDER_OWN_UMASK = ("/bin/sh", "-c", 'umask 077; exec "$0" "$@"')
 
 
 def socket_path(directory: Path) -> Path:
@@ -95,6 +97,7 @@ class Embedded:
         _private(self._socket.parent)
         with (self.directory / "valkey.log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
+                *_UNDER_OWN_UMASK,
                 _binary(),
                 *self._arguments(),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -102,7 +105,6 @@ class Embedded:
                 stderr=log,
                 # A Ctrl-C in the terminal is for the daemon, which has to drain into this store.
                 start_new_session=True,
-                umask=0o077,
             )
         deadline = time.monotonic() + START
         while _ask(self._socket, b"PING\r\n")[:5] != b"+PONG":

@@ -33,12 +33,13 @@ def headers(job: Job, secrets: RouteSecrets, now: float, user_agent: str) -> Map
     found = {
         "Content-Type": "application/json",
         "X-Webhook-Timestamp": str(timestamp),
-        "X-Webhook-Signature": sign(secrets.signing, timestamp, job.body),
         "X-Telegram-Update-Id": job.update_id,
         "X-Webhook-Route": job.route,
         "X-Webhook-Attempt": str(job.attempts + 1),
         "User-Agent": user_agent,
     }
+    if secrets.signing:
+        found["X-Webhook-Signature"] = sign(secrets.signing, timestamp, job.body)
     if secrets.token is not None:
         found["X-Telegram-Bot-Api-Secret-Token"] = secrets.token
     return found

@@ -1,0 +1,82 @@
+"""What the process runs with now, in the form that each service asks for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from twr.config import Config, Secrets
+from twr.core.drift import Limits, Wanted
+from twr.core.jobs import Destination
+from twr.core.matching import wanted_types
+from twr.services import ingress, probe, recovery
+from twr.services.delivery import RouteSecrets
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """A configuration with its secrets, and what follows from them; replaced as a whole."""
+
+    config: Config
+    secrets: Secrets = field(repr=False)
+    ingress: ingress.Settings
+    recovery: recovery.Settings
+    probe: probe.Settings
+    route_secrets: Mapping[str, RouteSecrets] = field(repr=False)
+
+
+def derive(config: Config, secrets: Secrets) -> Current:
+    """All settings of a configuration."""
+    return Current(
+        config,
+        secrets,
+        _ingress(config, secrets),
+        recovery.Settings(
+            tuple(route.name for route in config.routes),
+            config.dead_letters.max_age,
+            config.dead_letters.max_count,
+        ),
+        _probe(config),
+        {
+            route.name: RouteSecrets(
+                secrets.signing.get(route.name, ()), secrets.target_tokens.get(route.name)
+            )
+            for route in config.routes
+        },
+    )
+
+
+def allowed_updates(config: Config) -> Sequence[str]:
+    """What Telegram is to send: as listed, or what the routes need."""
+    listed = config.bot.allowed_updates
+    return wanted_types([route.rule for route in config.routes]) if listed == "auto" else listed
+
+
+def _ingress(config: Config, secrets: Secrets) -> ingress.Settings:
+    return ingress.Settings(
+        path=config.path,
+        max_body=config.max_body,
+        trusted_networks=config.trusted_networks,
+        trusted_proxies=config.trusted_proxies,
+        secrets=secrets.webhook,
+        rules=tuple(route.rule for route in config.routes),
+        destinations={
+            route.name: Destination(route.name, route.order == "chat", route.max_pending)
+            for route in config.routes
+        },
+    )
+
+
+def _probe(config: Config) -> probe.Settings:
+    bot = config.bot
+    return probe.Settings(
+        wanted=Wanted(bot.webhook_url, bot.max_connections, tuple(allowed_updates(config))),
+        rules=tuple(route.rule for route in config.routes),
+        listed=bot.allowed_updates != "auto",
+        interval=config.probe.interval,
+        limits=Limits(
+            pending=config.probe.pending,
+            fire_after=config.probe.fire_after,
+            resolve_after=config.probe.resolve_after,
+        ),
+        repeat=config.alerts.repeat,
+        backlog=config.alerts.backlog,
+    )

@@ -1,0 +1,119 @@
+"""The status and the metrics: what the store counts, joined with what this process knows."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from twr.core.jobs import RouteStats, Stats
+from twr.edges.metrics import Metrics
+from twr.errors import StoreError
+from twr.services.delivery import RunningRoute
+from twr.services.probe import Board
+from twr.supervisor.process import Process
+
+NO_BREAKER = "none"
+
+
+class Status:
+    """Answers for the admin listener; costs one call to the store, whatever waits there."""
+
+    def __init__(self, process: Process, board: Board, version: str, instance: str) -> None:
+        self._process = process
+        self._board = board
+        self._version = version
+        self._instance = instance
+
+    async def json(self) -> dict[str, Any]:
+        """The whole status, as `twr status --json` prints it."""
+        stats = await self._stats()
+        fitness = self._process.fitness
+        return {
+            "version": self._version,
+            "instance": self._instance,
+            "started_at": utc(self._process.started_at),
+            "store": {"ok": stats is not None, "server": fitness.server if fitness else None},
+            **self._board.snapshot(),
+            "routes": self._routes(stats),
+        }
+
+    async def metrics(self) -> bytes:
+        """The metrics, those of the queues as of now."""
+        stats = await self._stats()
+        metrics = self._process.metrics
+        for run in self._running().values():
+            metrics.breaker(run.route.name, run.breaker.open)
+        if stats is not None:
+            _measure(metrics, stats)
+        return metrics.render()
+
+    async def _stats(self) -> Stats | None:
+        try:
+            return await self._process.store.stats()
+        except StoreError:
+            return None
+
+    def _running(self) -> Mapping[str, RunningRoute]:
+        delivery = self._process.delivery
+        return {run.route.name: run for run in delivery.routes()} if delivery else {}
+
+    def _routes(self, stats: Stats | None) -> list[dict[str, Any]]:
+        running = self._running()
+        counted = {route.name: route for route in stats.routes} if stats else {}
+        dead = _dead_by_route(stats)
+        orphans = [name for name, it in counted.items() if name not in running and it.waiting]
+        gone = [name for name in dead if name not in running and name not in orphans]
+        now_ms = stats.now_ms if stats else 0
+        return [
+            _row(name, running.get(name), counted.get(name), dead.get(name, 0), now_ms)
+            for name in [*running, *sorted(orphans), *sorted(gone)]
+        ]
+
+
+def _row(
+    name: str, run: RunningRoute | None, counted: RouteStats | None, dead: int, now_ms: int
+) -> dict[str, Any]:
+    row = {
+        "name": name,
+        "ready": counted.ready + counted.suspects if counted else 0,
+        "delayed": counted.delayed if counted else 0,
+        "processing": counted.processing if counted else 0,
+        "waiting": counted.waiting if counted else 0,
+        "oldest_seconds": oldest_seconds(counted, now_ms),
+        "dead": dead,
+        "breaker": run.breaker.state if run else NO_BREAKER,
+        "delivered": run.delivered if run else 0,
+        "failed_attempts": run.failed_attempts if run else 0,
+    }
+    return row if run else {**row, "orphaned": True}
+
+
+def oldest_seconds(counted: RouteStats | None, now_ms: int) -> float:
+    """How long the oldest waiting update has waited, in seconds; 0.0 where none waits."""
+    if counted is None or counted.oldest_ms is None:
+        return 0.0
+    return round(max(0, now_ms - counted.oldest_ms) / 1000, 3)
+
+
+def _dead_by_route(stats: Stats | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (route, _), count in (stats.dead if stats else {}).items():
+        found[route] = found.get(route, 0) + count
+    return found
+
+
+def _measure(metrics: Metrics, stats: Stats) -> None:
+    for route in stats.routes:
+        metrics.queue(
+            route.name,
+            ready=route.ready + route.suspects,
+            delayed=route.delayed,
+            processing=route.processing,
+            waiting=route.waiting,
+            oldest_seconds=oldest_seconds(route, stats.now_ms),
+        )
+    metrics.dead_letters(stats.dead)
+
+
+def utc(seconds: float) -> str:
+    """A unix time as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -213,6 +213,26 @@ def test_a_memory_that_cannot_be_read_is_an_empty_one(text: str | None) -> None:
     assert drift.load_memory(text) == Memory()
 
 
+def test_whatever_telegram_tells_can_be_stored_and_shown() -> None:
+    """Lone surrogates, endless texts and numbers beyond all bounds come out as something plain."""
+    strange = Info(
+        url="https://\ud800.example/" + "x" * 10_000,
+        pending_update_count=10**400,
+        ip_address="\udfff",
+        last_error_date=10**400,
+        last_error_message="\ud800" * 1000,
+        max_connections=-(10**400),
+        allowed_updates=("\ud800",),
+    )
+    memory = drift.missed(looks(strange, strange), LIMITS, "\ud800" * 1000)
+    assert memory.webhook is not None
+    assert memory.webhook.pending == 2**31 - 1
+    assert memory.webhook.max_connections == 0
+    assert memory.webhook.last_error_date is None
+    assert memory.webhook.last_error_message == "?" * 299 + "…"
+    assert drift.load_memory(drift.dump_memory(memory)) == memory
+
+
 WITHOUT_POLLS = tuple(kind for kind in DEFAULT_TYPES if kind != "poll")
 
 

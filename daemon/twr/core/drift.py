@@ -51,6 +51,9 @@ REJECTIONS_WINDOW = 300.0
 MAX_ERROR = 300
 """Characters of an error text that are remembered and shown."""
 
+MAX_URL = 2048
+MAX_NUMBER = 2**31 - 1
+
 MAX_DATE = 253402300799
 """The last second of the year 9999; a date beyond it is none."""
 
@@ -222,7 +225,7 @@ def observed(
 def missed(memory: Memory, limits: Limits, reason: str) -> Memory:
     """The memory after a look that got no usable answer; all else stays as it was."""
     streak = memory.unreachable.after(True, limits.fire_after, limits.resolve_after)
-    return replace(memory, unreachable=streak, failure=reason)
+    return replace(memory, unreachable=streak, failure=_text(reason, MAX_ERROR))
 
 
 def rejected(memory: Memory, limits: Limits, reason: str) -> Memory:
@@ -231,7 +234,7 @@ def rejected(memory: Memory, limits: Limits, reason: str) -> Memory:
         memory,
         unreachable=memory.unreachable.after(False, limits.fire_after, limits.resolve_after),
         token=memory.token.after(True, 1, limits.resolve_after),
-        failure=reason,
+        failure=_text(reason, MAX_ERROR),
     )
 
 
@@ -307,15 +310,25 @@ def shown_url(url: str) -> str:
 
 
 def _webhook(told: Told) -> Webhook:
+    """The answer within bounds, so that it can be stored, counted and shown whatever it was."""
+    kinds = told.allowed_updates
     return Webhook(
-        url=told.url,
-        pending=told.pending_update_count,
-        ip_address=told.ip_address,
+        url=_text(told.url, MAX_URL),
+        pending=_number(told.pending_update_count),
+        ip_address=_text(told.ip_address or "", MAX_ERROR) or None,
         last_error_date=_date(told.last_error_date),
-        last_error_message=clip(told.last_error_message or "", MAX_ERROR) or None,
-        max_connections=told.max_connections,
-        allowed_updates=told.allowed_updates,
+        last_error_message=_text(told.last_error_message or "", MAX_ERROR) or None,
+        max_connections=None if told.max_connections is None else _number(told.max_connections),
+        allowed_updates=None if kinds is None else tuple(_text(it, MAX_ERROR) for it in kinds),
     )
+
+
+def _text(told: str, limit: int) -> str:
+    return clip(told, limit).encode(errors="replace").decode()
+
+
+def _number(told: int) -> int:
+    return min(max(told, 0), MAX_NUMBER)
 
 
 def _date(told: int | None) -> int | None:

@@ -1,0 +1,356 @@
+"""The loops of the probe. Each has its own task, so that what hangs delays nothing else."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+import anyio
+from anyio.abc import TaskGroup
+
+from twr import pace
+from twr.core import backlog, drift
+from twr.core.alerting import Alert, Notice
+from twr.core.clock import Clock
+from twr.core.drift import Finding, Memory, Told
+from twr.core.text import kv
+from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
+from twr.errors import StoreError, TelegramError, TokenInvalid
+from twr.services.probe.board import Board, masked
+from twr.services.probe.ports import Bot, Inputs, Outputs, Settings
+
+EVALUATE_EVERY = 0.5
+"""Seconds between two looks at what this process knows by itself."""
+
+STATS_EVERY = 5.0
+CLAIM_EVERY = 1.5
+
+CLAIM_TTL = 5.0
+"""Seconds after which another instance probes in place of one that is gone."""
+
+STORE_PATIENCE = 5.0
+"""Seconds after which the probe goes on without what the store remembers."""
+
+LOOK_TIMEOUT = 15.0
+
+SETTLING = 60.0
+"""Seconds for which a start takes no route that was down for one that is up again."""
+
+_SAVE_RETRY = 1.0
+_LAST_SAVE = 2.0
+_AT_ONCE = 0.001
+
+_CUT_OFF = frozenset(
+    {
+        drift.URL_DRIFT,
+        drift.PENDING,
+        drift.SECRET_MISMATCH,
+        drift.UNREACHABLE,
+        drift.TOKEN_INVALID,
+        drift.STORE_DOWN,
+    }
+)
+"""While one of these fires updates do not come in, and the heartbeat stops."""
+
+log = logging.getLogger("twr.probe")
+
+
+async def run(
+    inputs: Inputs,
+    outputs: Outputs,
+    board: Board,
+    clock: Clock,
+    random: Callable[[], float],
+    stop: anyio.Event,
+) -> None:
+    """Watch until `stop`, then send and store what still waits, within some seconds."""
+    async with anyio.create_task_group() as senders:
+        post = _Post(outputs, clock, random, senders, stop)
+        watch = _Watch(inputs, outputs, board, clock, post)
+        async with anyio.create_task_group() as loops:
+            for loop in (watch.claim, watch.look, watch.count, watch.evaluate, watch.save):
+                loops.start_soon(loop)
+            await stop.wait()
+            loops.cancel_scope.cancel()
+        with anyio.move_on_after(_LAST_SAVE):
+            await watch.save_once()
+            await watch.yield_claim()
+
+
+class _Post:
+    """Hands notices to every sink and beats to the heartbeat, each with a task of its own."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        clock: Clock,
+        random: Callable[[], float],
+        tasks: TaskGroup,
+        stop: anyio.Event,
+    ) -> None:
+        self._outputs = outputs
+        self._clock = clock
+        self._random = random
+        self._tasks = tasks
+        self._stop = stop
+        self._outboxes: dict[Sink, Outbox] = {}
+        self._pulses: dict[Heartbeat, Pulse] = {}
+
+    def send(self, notice: Notice, repeat: float) -> None:
+        tell_log(notice)
+        for sink in self._outputs.sinks():
+            outbox = self._outboxes.get(sink)
+            if outbox is None:
+                outbox = self._outboxes[sink] = Outbox(sink, self._clock, self._random, repeat)
+                self._tasks.start_soon(outbox.run, self._stop)
+            outbox.post(notice)
+
+    def beat(self, repeat: float) -> None:
+        heartbeat = self._outputs.heartbeat()
+        if heartbeat is None:
+            return
+        pulse = self._pulses.get(heartbeat)
+        if pulse is None:
+            pulse = self._pulses[heartbeat] = Pulse(heartbeat, self._clock, self._random, repeat)
+            self._tasks.start_soon(pulse.run, self._stop)
+        pulse.beat()
+
+
+class _Watch:
+    def __init__(
+        self, inputs: Inputs, outputs: Outputs, board: Board, clock: Clock, post: _Post
+    ) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._board = board
+        self._clock = clock
+        self._post = post
+        self._started = clock.monotonic()
+        self._started_at = clock.time()
+        self._settings: Settings | None = None
+        self._look_now = anyio.Event()
+        self._unsaved = anyio.Event()
+        self._named: Bot | None = None
+        self._warned = False
+
+    async def claim(self) -> None:
+        """Find out, again and again, whether this is the instance that probes."""
+        while True:
+            before = self._board.prober
+            await self._claim_once()
+            if self._board.prober and not before:
+                self._look_now.set()
+            await anyio.sleep(CLAIM_EVERY)
+
+    async def _claim_once(self) -> None:
+        board, store = self._board, self._inputs.store
+        try:
+            held = await store.claim_probe(CLAIM_TTL)
+            texts = await store.load_alerts()
+        except StoreError:
+            # Nobody can be asked: one that knows of no other has to probe.
+            board.prober = board.prober or (not board.loaded and self._uptime() > STORE_PATIENCE)
+        else:
+            if not (held and board.prober and board.loaded):
+                board.restore(texts, merge=held and board.prober)
+            board.prober = held
+            board.hear(texts)
+
+    async def yield_claim(self) -> None:
+        """Let whoever comes next probe at once."""
+        if self._board.prober:
+            self._board.prober = False
+            with suppress(StoreError):
+                await self._inputs.store.claim_probe(_AT_ONCE)
+
+    async def look(self) -> None:
+        """Ask Telegram every interval, at once when this instance begins to probe."""
+        while True:
+            settings = self._inputs.settings()
+            if self._board.prober and await self._cycle(settings):
+                self._post.beat(settings.repeat)
+            await pace.wait(self._look_now, settings.interval)
+            self._look_now = anyio.Event()
+
+    async def _cycle(self, settings: Settings) -> bool:
+        """One look; whether all is well."""
+        bot = self._inputs.bot()
+        answered = await self._ask(bot, settings) if bot is not None else self._no_bot()
+        self._evaluate_once()
+        if bot is not None:
+            await self._learn(bot)
+        return answered and not self._board.firing & _CUT_OFF
+
+    def _no_bot(self) -> bool:
+        if not self._warned:
+            self._warned = True
+            log.warning("probe off: no bot token, so Telegram is not asked about the webhook")
+        return True
+
+    async def _ask(self, bot: Bot, settings: Settings) -> bool:
+        board = self._board
+        try:
+            with anyio.fail_after(LOOK_TIMEOUT):
+                told = await bot.get_webhook_info()
+        except TokenInvalid as error:
+            board.memory = drift.rejected(board.memory, settings.limits, str(error))
+        except TelegramError as error:
+            board.memory = drift.missed(board.memory, settings.limits, str(error))
+        except TimeoutError:
+            reason = f"no answer within {LOOK_TIMEOUT:g} s"
+            board.memory = drift.missed(board.memory, settings.limits, reason)
+        else:
+            self._observe(told, settings)
+            return True
+        return False
+
+    def _observe(self, told: Told, settings: Settings) -> None:
+        board, now = self._board, self._clock.time()
+        since = board.traffic_since(self._inputs.traffic())
+        board.memory = drift.observed(
+            board.memory, told, settings.wanted, settings.limits, since, now
+        )
+        webhook = board.memory.webhook
+        if webhook is not None:
+            matches = not drift.url_differs(webhook, settings.wanted)
+            metrics = self._outputs.metrics
+            metrics.webhook(matches, webhook.pending, webhook.last_error_date)
+            metrics.probe_success(now)
+
+    async def _learn(self, bot: Bot) -> None:
+        if self._outputs.learned is None or self._named is bot:
+            return
+        try:
+            with anyio.fail_after(LOOK_TIMEOUT):
+                username = (await bot.get_me()).username
+            if username:
+                await self._outputs.learned(username)
+        except (TelegramError, StoreError, TimeoutError):
+            return
+        self._named = bot
+
+    async def count(self) -> None:
+        """Look at what waits and what died; leave our traffic for another that probes."""
+        while True:
+            board = self._board
+            if board.prober and board.loaded:
+                await self._count_once()
+            elif not board.prober:
+                board.publish(self._inputs.traffic())
+            await anyio.sleep(STATS_EVERY)
+
+    async def _count_once(self) -> None:
+        try:
+            stats = await self._inputs.store.stats()
+        except StoreError:
+            return
+        board = self._board
+        board.stats = stats
+        board.deaths = backlog.counted(board.deaths, stats.dead, self._clock.time())
+
+    async def evaluate(self) -> None:
+        """Turn what is known into alerts, twice a second."""
+        while True:
+            self._evaluate_once()
+            await anyio.sleep(EVALUATE_EVERY)
+
+    def _evaluate_once(self) -> None:
+        board, settings = self._board, self._take_settings()
+        recent = board.rejections.growth(
+            self._inputs.traffic().unauthorized, self._clock.monotonic()
+        )
+        own = list(self._inputs.local())
+        shared: list[Finding] = []
+        if self._may_tell():
+            own += drift.secret_mismatch(board.memory, recent)
+            shared += self._shared_findings(settings)
+        else:
+            own = [finding for finding in own if finding.alert == drift.STORE_DOWN]
+        notices = board.step(
+            self._masked(own),
+            self._masked(shared),
+            self._is_judged,
+            settings.repeat,
+            self._clock.time(),
+        )
+        for notice in notices:
+            self._post.send(notice, settings.repeat)
+        self._outputs.metrics.alerts_firing(board.firing)
+        if board.loaded and board.unsaved():
+            self._unsaved.set()
+
+    def _take_settings(self) -> Settings:
+        settings = self._inputs.settings()
+        if settings != self._settings:
+            if self._settings is not None:
+                self._look_now.set()
+            self._settings = settings
+            self._board.wanted = settings.wanted
+            _warn_of_left_out(settings)
+        return settings
+
+    def _may_tell(self) -> bool:
+        """Whether it is known, or never will be soon, what has been told already."""
+        return self._board.loaded or self._uptime() > STORE_PATIENCE
+
+    def _uptime(self) -> float:
+        return self._clock.monotonic() - self._started
+
+    def _shared_findings(self, settings: Settings) -> Iterator[Finding]:
+        board = self._board
+        if self._inputs.bot() is not None:
+            yield from drift.webhook_findings(board.memory, settings.wanted)
+        if board.stats is not None:
+            names = [rule.name for rule in settings.rules]
+            late = board.subjects(drift.ROUTE_BACKLOG)
+            yield from backlog.route_findings(board.stats, names, settings.backlog, late)
+        yield from backlog.death_findings(board.deaths)
+
+    def _masked(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        return (masked(finding, self._outputs.mask) for finding in findings)
+
+    def _is_judged(self, alert: Alert) -> bool:
+        """Whether it would be known by now that this alert still holds."""
+        board = self._board
+        if not self._may_tell():
+            return alert.alert == drift.STORE_DOWN
+        match alert.alert:
+            case name if name in drift.WEBHOOK_ALERTS:
+                return self._inputs.bot() is None or board.memory != Memory()
+            case name if name in drift.STORE_ALERTS:
+                return board.stats is not None
+            case drift.ROUTE_DOWN if alert.since < self._started_at:
+                return self._uptime() > SETTLING
+            case drift.SECRET_MISMATCH if alert.since < self._started_at:
+                return board.rejections.covered(self._clock.monotonic())
+        return True
+
+    async def save(self) -> None:
+        """Store what has changed, as soon as it has; a store that is down is tried again."""
+        while True:
+            await self._unsaved.wait()
+            self._unsaved = anyio.Event()
+            if not await self.save_once():
+                await anyio.sleep(_SAVE_RETRY)
+                self._unsaved.set()
+
+    async def save_once(self) -> bool:
+        """Store what has changed; whether the store took it."""
+        changed = self._board.unsaved() if self._board.loaded else {}
+        try:
+            if changed:
+                await self._inputs.store.save_alerts(changed)
+        except StoreError:
+            return False
+        self._board.saved(changed)
+        return True
+
+
+def _warn_of_left_out(settings: Settings) -> None:
+    if not settings.listed:
+        return
+    listed = settings.wanted.allowed_updates or ()
+    for route, types in drift.left_out(listed, settings.rules):
+        log.warning(
+            "allowed_updates leaves out what a route waits for %s",
+            kv(route=route, types=",".join(types)),
+        )

@@ -56,6 +56,7 @@ class Hook:
     seen: list[Seen] = field(default_factory=list)
     opened: list[float] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
+    port: int = 0
     open: int = 0
     peak: int = 0
     _held: int = 0
@@ -65,6 +66,7 @@ class Hook:
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
@@ -79,12 +81,6 @@ class Hook:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
-
-    @property
-    def port(self) -> int:
-        """The loopback port it listens on."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:

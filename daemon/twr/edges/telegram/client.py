@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from twr.core.text import clip, escape, mask
-from twr.edges.telegram.proxy import Proxy, proxy_failure, read_proxy
+from twr.edges.telegram.proxy import Proxy, proxy_failure, read_proxy, system_reason
 from twr.errors import ConfigError, Problem, TelegramRefused, TelegramUnreachable, TokenInvalid
 
 TIMEOUT = 10.0
@@ -64,9 +64,11 @@ class Telegram:
     """A Bot API client for one bot; an async context manager that owns its HTTP session.
 
     `api_url` is the server without the token, `proxy` the URL of an http or socks proxy for it
-    (ConfigError where it is none), `timeout` seconds for each call. Every call raises TelegramUnreachable when there is no
-    usable answer, TokenInvalid when the token is not right, and TelegramRefused for any other
-    `ok: false`; nothing is retried, and redirects are not followed.
+    (ConfigError where it is none), `timeout` seconds for each call.
+
+    Every call raises TelegramUnreachable when there is no usable answer, TokenInvalid when the
+    token is not right, and TelegramRefused for any other `ok: false`. Nothing is retried, and
+    redirects are not followed.
     """
 
     def __init__(
@@ -317,7 +319,7 @@ def _no_connection(error: aiohttp.ClientConnectorError, server: str) -> str:
             return f"the name {server} does not resolve"
         case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as reason):
             return f"no TLS connection to {server}: {_tls(reason)}"
-    return f"no connection to {server}: {error.os_error.strerror or 'refused'}"
+    return f"no connection to {server}: {system_reason(error.os_error)}"
 
 
 def _tls(error: ssl.SSLError) -> str:

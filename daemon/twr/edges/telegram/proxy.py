@@ -1,5 +1,6 @@
 """The proxy of the Bot API: http(s) by aiohttp itself, socks by aiohttp-socks."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -41,10 +42,11 @@ class Proxy:
         """What each request of the session is given besides."""
         if self.scheme.startswith("socks"):
             return {}
-        proxy = URL.build(scheme=self.scheme, host=self.host, port=self.port)
-        if not self.username:
-            return {"proxy": proxy}
-        return {"proxy": proxy, "proxy_auth": aiohttp.BasicAuth(self.username, self.password)}
+        user, password = self.username or None, self.password or None
+        proxy = URL.build(
+            scheme=self.scheme, host=self.host, port=self.port, user=user, password=password
+        )
+        return {"proxy": proxy}
 
 
 def read_proxy(url: str) -> Proxy:
@@ -69,8 +71,13 @@ def proxy_failure(error: Exception) -> str | None:
         case aiohttp.ClientHttpProxyError(status=status):
             return f"the proxy answers {status}"
         case aiohttp.ClientProxyConnectionError(os_error=reason):
-            return f"no connection to the proxy: {reason.strerror or 'refused'}"
+            return f"no connection to the proxy: {system_reason(reason)}"
     return _SOCKS_FAILURES.get((type(error).__module__.partition(".")[0], type(error).__name__))
+
+
+def system_reason(error: OSError) -> str:
+    """The system's word for a failed connection, without the address."""
+    return os.strerror(error.errno).lower() if error.errno else "it fails"
 
 
 _SOCKS_FAILURES = {

@@ -79,7 +79,7 @@ def _answer(
     try:
         result, description = handler(params)
     except RefusalError as refusal:
-        return _refused(refusal.code, refusal.description)
+        return _refused(refusal.code, refusal.description, **refusal.parameters)
     answer = {"ok": True, "result": result}
     if description is not None:
         answer["description"] = description

@@ -59,12 +59,13 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class RefusalError(Exception):
-    """The Bot API answers `ok: false` with this code and description."""
+    """The Bot API answers `ok: false` with this code and description, and these parameters."""
 
-    def __init__(self, code: int, description: str) -> None:
+    def __init__(self, code: int, description: str, **parameters: int) -> None:
         super().__init__(f"{code} {description}")
         self.code = code
         self.description = description
+        self.parameters = parameters
 
 
 @dataclass(frozen=True, slots=True)

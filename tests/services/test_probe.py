@@ -634,6 +634,14 @@ async def test_the_heart_beats_while_updates_come_in(
             assert pings.count == seen
             double.set_webhook(URL)
             await world.until(lambda: pings.count > seen)
+            world.settings = replace(SETTINGS, limits=Limits(fire_after=1000))
+            double.api_fault = "500"
+            looked = looks(double)
+            await world.until(lambda: looks(double) >= looked + 2)
+            await world.evaluated()
+            seen, looked = pings.count, looks(double)
+            await world.until(lambda: looks(double) >= looked + 3)
+            assert pings.count == seen
 
 
 @pytest.mark.usefixtures("quick")
@@ -725,6 +733,17 @@ def test_a_board_takes_only_what_it_can_read() -> None:
     board.prober = True
     assert board.unsaved()["webhook_error"] is None
     assert "route_down/shop@vps-2" not in board.unsaved()
+
+
+def test_an_alert_that_is_over_does_not_come_back_from_the_store() -> None:
+    """Our own alerts are read once; after that the board knows better."""
+    board = Board("vps-1")
+    board.restore({"route_down/shop@vps-1": GOOD}, merge=False)
+    (notice,) = board.step([], [], lambda alert: True, 60.0, 100.0)
+    assert (notice.kind, notice.subject, notice.since) == ("resolved", "shop", 5.0)
+    board.restore({"route_down/shop@vps-1": GOOD, "webhook_pending": GOOD}, merge=False)
+    assert board.firing == {"webhook_pending"}
+    assert board.unsaved() == {"route_down/shop@vps-1": None}
 
 
 def test_traffic_counts_from_the_last_time_it_was_asked() -> None:

@@ -18,6 +18,7 @@ COMMANDS = (
     ("run", "run", "Run the daemon."),
     ("check", "check", "Validate the configuration."),
     ("routes", "routes", "List the routes, test updates against them, move waiting work."),
+    ("webhook", "webhook", "Show, set or remove the webhook at Telegram."),
     ("config", "config_schema", "Print the JSON schema of the configuration."),
     ("init", "init", "Write a starter configuration with fresh secrets."),
 )

@@ -87,7 +87,7 @@ def _write(path: Path, text: str, mode: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except OSError as error:
-        raise TwrError(f"{path} cannot be written: {error.strerror}") from None
+        raise TwrError(f"{error.filename} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, mode)  # the daemon's user reads the configuration, whatever the umask
         file.write(text)

@@ -125,6 +125,8 @@ def _sources(data: _Data) -> Iterator[Fault]:
     for path, secrets in owners:
         for secret in secrets:
             given = _given(_at(data, path), secret)
+            if secret != "url" and secret in given:
+                given.remove(secret)  # told as a secret that stands in the file
             if len(given) > 1:
                 yield (*path, given[1]), f"stands beside {given[0]}; only one of them can count"
 

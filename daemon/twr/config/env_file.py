@@ -14,14 +14,14 @@ _ENTRY = re.compile(
     (?: (?P<comment> [#;][^\n]* )
       | (?P<name> [^\n=]*? ) [ \t]* =
         (?P<quoted> (?: [ \t]* (?: '[^']*' | "(?:[^"\\]|\\.)*" ) )* )
-        [ \t]* (?P<plain> (?: \\. | [^\\\n] )* )
+        [ \t]* (?P<plain> (?: \\. | [^\\\n] | \\\Z )* )
       | (?P<other> [^\n]+ )
     )""",
     re.VERBOSE | re.DOTALL,
 )
 _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)\"""", re.DOTALL)
 _IN_DOUBLE = re.compile(r'\\(?:\n|(["\\`$]))')
-_IN_PLAIN = re.compile(r"\\(?:\n|(.))", re.DOTALL)
+_IN_PLAIN = re.compile(r"\\(?:\n|\Z|(.))", re.DOTALL)
 
 
 def env_file(path: Path) -> dict[str, str]:

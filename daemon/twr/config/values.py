@@ -22,7 +22,7 @@ from twr.core.text import clip, escape
 
 Reader = Callable[[Any], Any]
 NAME = r"[A-Za-z0-9_.-]{1,64}"
-UPDATE_TYPE = r"[a-z_]{1,64}"
+UPDATE_TYPE = r"[A-Za-z0-9_]{1,64}"
 NAME_WORDS = "1 to 64 of A-Z a-z 0-9 _ . -"
 TELEGRAM_NETWORKS = ("149.154.160.0/20", "91.108.4.0/22")
 _LOOPBACK = ("127.0.0.0/8", "::1/128")

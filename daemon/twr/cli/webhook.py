@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from twr.cli.common import ConfigOption, EnvFileOption, JsonOption, open_config, print_json, warn
+from twr.cli.common import (
+    ConfigOption,
+    EnvFileOption,
+    JsonOption,
+    new_app,
+    open_config,
+    print_json,
+    warn,
+)
 
 if TYPE_CHECKING:
     from twr.config import Config, Secrets
     from twr.core.clock import Clock
     from twr.edges.telegram import Telegram
 
-app = typer.Typer()
+app = new_app()
 
 T = TypeVar("T")
 

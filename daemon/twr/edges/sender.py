@@ -54,11 +54,11 @@ class Sender:
     async def _post_once_or_again(
         self, target: URL, body: bytes, headers: Mapping[str, str]
     ) -> Answer:
-        trace = SimpleNamespace(reused=False)
+        trace = SimpleNamespace(reused=False, answered=False)
         try:
             return await self._post(self._pooled, target, body, headers, trace)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
-            if not trace.reused:
+            if trace.answered or not trace.reused:
                 raise
         return await self._post(self._fresh, target, body, headers, trace)
 
@@ -74,6 +74,7 @@ class Sender:
         async with session.post(
             target, data=data, headers=headers, allow_redirects=False, trace_request_ctx=trace
         ) as response:
+            trace.answered = True
             first = await _read(response)
             return Answer(
                 response.status,

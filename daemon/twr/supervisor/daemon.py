@@ -83,6 +83,7 @@ class Daemon:
         )
         self._closing = anyio.Event()
         self._store_started = anyio.Event()
+        self._reloading = anyio.Lock()
 
     def _open_store(self, config: Config, secrets: Secrets) -> Store:
         return open_store(
@@ -112,10 +113,10 @@ class Daemon:
         public, private = self._bind()
         async with AsyncExitStack() as stack:
             stack.callback(self._given.notifier.close)
-            stack.push_async_callback(self._close_store)
             if self._embedded is not None:
                 await self._embedded.lock()
                 stack.callback(self._embedded.unlock)
+            stack.push_async_callback(self._close_store)
             await stack.enter_async_context(self._watching)
             stack.push_async_callback(self._delivery.close)
             await self._run(public, private)
@@ -165,7 +166,7 @@ class Daemon:
             )
         self._start(tasks, "admin", lambda: self._admin(private))
         self._start(tasks, "config watcher", self._watch_config)
-        tasks.start_soon(self._report)
+        self._start(tasks, "status line", self._report)
 
     def _start_work(self, inner: TaskGroup, rest: TaskGroup) -> None:
         self._process.expect("recovery")
@@ -273,18 +274,26 @@ class Daemon:
 
     async def _reload(self, cause: str) -> None:
         """Take the file as it is now, or keep what runs and say why."""
-        self._given.notifier.reloading()
-        try:
-            config = await anyio.to_thread.run_sync(load, self._file, self._given.environ)
-            secrets = config.secrets(self._given.environ)
-        except ConfigError as error:
-            self._process.config_error = str(error.problems[0]) if error.problems else str(error)
-            self._process.metrics.config_reload(ok=False)
-            for problem in error.problems:
-                log.error("config invalid %s", kv(problem=problem))
-        else:
-            await self._swap(config, secrets, cause)
-        self._given.notifier.ready(self._line())
+        async with self._reloading:
+            self._given.notifier.reloading()
+            try:
+                await self._take_over(cause)
+            except ConfigError as error:
+                self._reload_failed(error.problems[0] if error.problems else error)
+                for problem in error.problems:
+                    log.error("config invalid %s", kv(problem=problem))
+            except Exception as error:
+                self._reload_failed(f"{type(error).__name__} while loading")
+                log.exception("config not loaded")
+            self._given.notifier.ready(self._line())
+
+    def _reload_failed(self, reason: object) -> None:
+        self._process.config_error = str(reason)
+        self._process.metrics.config_reload(ok=False)
+
+    async def _take_over(self, cause: str) -> None:
+        config = await anyio.to_thread.run_sync(load, self._file, self._given.environ)
+        await self._swap(config, config.secrets(self._given.environ), cause)
 
     async def _swap(self, config: Config, secrets: Secrets, cause: str) -> None:
         for name in unchangeable_differences(self._current.config, config):

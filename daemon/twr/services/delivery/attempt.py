@@ -58,7 +58,7 @@ class Judge:
         job = leased.job
         outcome = decide(answer, run.policy, job.attempts, self.clock.time(), self.random)
         paused = run.breaker.open
-        self._tell_breaker(run, leased, outcome)
+        self._tell_breaker(run, leased, answer, outcome)
         if outcome.kind == "delivered":
             run.delivered += 1
             if log.isEnabledFor(logging.DEBUG):
@@ -84,9 +84,14 @@ class Judge:
         error, excerpt = mask(answer.error, hidden), mask(answer.excerpt, hidden)
         return replace(answer, error=error, excerpt=clip(excerpt, EXCERPT))
 
-    def _tell_breaker(self, run: RunningRoute, leased: Leased, outcome: Outcome) -> None:
+    def _tell_breaker(
+        self, run: RunningRoute, leased: Leased, answer: Answer, outcome: Outcome
+    ) -> None:
         route, breaker = run.route.name, run.breaker
-        if not outcome.away:
+        if answer.internal:
+            if leased.probe:
+                breaker.withdraw()
+        elif not outcome.away:
             if breaker.answered(run.route.concurrency):
                 log.info("route resumed %s", kv(route=route))
         elif breaker.away(self.clock.monotonic(), probe=leased.probe, retry_after=outcome.wait):

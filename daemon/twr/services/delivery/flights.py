@@ -1,0 +1,116 @@
+"""The jobs that this process holds leases of: each from its start to the settle it ends with."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from anyio.abc import TaskGroup
+
+from twr.core.jobs import Job, Settle
+from twr.core.outcome import Answer
+from twr.core.text import kv
+from twr.services.delivery.attempt import Judge, Leased, headers
+from twr.services.delivery.ports import Dependencies
+from twr.services.delivery.route import LEASE_MARGIN, RunningRoute
+
+log = logging.getLogger("twr.delivery")
+
+
+class Flights:
+    """`held` are the jobs not yet settled in the store, those that have landed included; their
+    settles wait here until they are taken. `landed` is called with each new one."""
+
+    def __init__(self, given: Dependencies, landed: Callable[[], None]) -> None:
+        self.held: dict[str, Job] = {}
+        self._given = given
+        self._landed = landed
+        self._judge = Judge(given.clock, given.random, given.hidden)
+        self._settles: deque[Settle] = deque()
+        self._tasks: TaskGroup | None = None
+
+    @contextmanager
+    def within(self, tasks: TaskGroup) -> Iterator[None]:
+        """Flights start as tasks of this group; before and after, what starts is given back."""
+        waiting = {settle.id for settle in self._settles}
+        # What a crash of the loop left unsettled is nobody's any more: it is reclaimed.
+        self.held = {name: job for name, job in self.held.items() if name in waiting}
+        self._tasks = tasks
+        try:
+            yield
+        finally:
+            self._tasks = None
+
+    def start(self, run: RunningRoute | None, job: Job, now_ms: int, now: float) -> None:
+        """Start a leased job, or give it back where its route has gone or is paused since.
+
+        `now` is a monotonic moment before the lease began, `now_ms` the store's time then.
+        """
+        self.held[job.id] = job
+        paused = run is not None and run.breaker.open and not run.breaker.allowance(now, 1)
+        if run is None or paused or self._tasks is None:
+            self._land(_given_back(job))
+            return
+        left = (job.expires_ms - now_ms) / 1000 if job.expires_ms else float("inf")
+        leased = Leased(job, now + min(LEASE_MARGIN, left), run.breaker.open)
+        run.flying += 1
+        if leased.probe:
+            run.breaker.probe()
+        self._tasks.start_soon(self._fly, run, leased)
+
+    def take(self, most: int) -> list[Settle]:
+        """The oldest settles, for the store."""
+        return [self._settles.popleft() for _ in range(min(len(self._settles), most))]
+
+    def take_back(self, settles: Sequence[Settle]) -> None:
+        """The store did not get them: they are the next again."""
+        self._settles.extendleft(reversed(settles))
+
+    def settled(self, settle: Settle) -> None:
+        """The store has decided about it, this way or the other."""
+        self.held.pop(settle.id, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many settles wait."""
+        return len(self._settles)
+
+    async def _fly(self, run: RunningRoute, leased: Leased) -> None:
+        job = leased.job
+        settle = _given_back(job)
+        try:
+            started = self._given.clock.monotonic()
+            if started < leased.start_by:
+                answer = await self._post(run, job)
+                settle = self._judge.settle(run, leased, answer)
+                self._measure(run, job, settle, self._given.clock.monotonic() - started)
+        finally:
+            if leased.probe and settle == _given_back(job):
+                run.breaker.withdraw()
+            run.flying -= 1
+            run.news = True
+            self._land(settle)
+
+    def _land(self, settle: Settle) -> None:
+        self._settles.append(settle)
+        self._landed()
+
+    async def _post(self, run: RunningRoute, job: Job) -> Answer:
+        try:
+            made = headers(job, run.secrets, self._given.clock.time(), self._given.user_agent)
+            return await run.sender.post(run.route.target_url, job.body, made, run.route.timeout)
+        except Exception as error:
+            # A fault of ours with one job is no reason to stop the others.
+            log.exception("delivery broke %s", kv(job=job.id))
+            return Answer(None, f"internal error: {type(error).__name__}", internal=True)
+
+    def _measure(self, run: RunningRoute, job: Job, settle: Settle, seconds: float) -> None:
+        measures, name = self._given.measures, run.route.name
+        outcome = settle.kind if settle.kind in ("delivered", "dead") else "failed"
+        measures.delivery(name, outcome, seconds)
+        if settle.kind == "delivered":
+            measures.lag(name, max(0.0, self._given.clock.time() - job.accepted_ms / 1000))
+
+
+def _given_back(job: Job) -> Settle:
+    return Settle("release", job.id, job.token, "front")

@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import os
 import signal
-import socket
 import stat
 import sys
 import tempfile
@@ -24,6 +23,7 @@ UNIX_PATH_BYTES = 107 if sys.platform == "linux" else 103
 START = 600.0
 STOP = 15.0
 LOCK = 10.0
+ANSWER = 1.0
 _POLL = 0.01
 # uvloop sets no umask for a child.
 _UNDER_OWN_UMASK = ("/bin/sh", "-c", 'umask 077; exec "$0" "$@"')
@@ -93,10 +93,25 @@ class Embedded:
         A server that an earlier twr left running is stopped first: two on one directory would
         ruin it. Raises StoreUnavailable with the server's own last words when it does not come up.
         """
-        await self._stop_leftover()
-        _private(self._socket.parent)
+        await self.stop_leftover()
+        try:
+            _private(self._socket.parent)
+            with anyio.CancelScope(shield=True):
+                process = self._process = await self._spawn()
+        except OSError as error:
+            reason = (error.strerror or type(error).__name__).lower()
+            raise StoreUnavailable(f"the embedded store did not start: {reason}") from None
+        deadline = time.monotonic() + START
+        while (await _ask(self._socket, b"PING\r\n"))[:5] != b"+PONG":
+            if process.returncode is not None:
+                raise StoreUnavailable(f"the embedded store did not start: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("the embedded store does not finish loading")
+            await anyio.sleep(_POLL)
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
         with (self.directory / "valkey.log").open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *_UNDER_OWN_UMASK,
                 _binary(),
                 *self._arguments(),
@@ -106,13 +121,6 @@ class Embedded:
                 # A Ctrl-C in the terminal is for the daemon, which has to drain into this store.
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START
-        while _ask(self._socket, b"PING\r\n")[:5] != b"+PONG":
-            if self._process.returncode is not None:
-                raise StoreUnavailable(f"the embedded store did not start: {self.last_words()}")
-            if time.monotonic() > deadline:
-                raise StoreUnavailable("the embedded store does not finish loading")
-            await anyio.sleep(_POLL)
 
     async def wait(self) -> int:
         """Wait for the server's end; its exit code, negative for a signal."""
@@ -133,6 +141,22 @@ class Embedded:
             process.kill()
         with anyio.CancelScope(shield=True):
             await process.wait()
+
+    async def stop_leftover(self) -> None:
+        """Stop a server that a killed twr left running on the directory, if there is one."""
+        pid = await _server_pid(self._socket) or self._recorded_pid()
+        if pid is None:
+            return
+        for how, patience in ((signal.SIGTERM, STOP), (signal.SIGKILL, STOP)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+            with anyio.move_on_after(patience):
+                while _runs(pid):  # noqa: ASYNC110 - it is no child of ours
+                    await anyio.sleep(_POLL)
+                return
+        raise StoreUnavailable(
+            f"a store server left over on {self.directory} (pid {pid}) won't end"
+        )
 
     def last_words(self) -> str:
         """The end of what the server said, on one line."""
@@ -159,21 +183,6 @@ class Embedded:
             "loglevel": "notice",
         }
         return [word for name, value in options.items() for word in (f"--{name}", value)]
-
-    async def _stop_leftover(self) -> None:
-        pid = _server_pid(self._socket) or self._recorded_pid()
-        if pid is None:
-            return
-        for how, patience in ((signal.SIGTERM, STOP), (signal.SIGKILL, STOP)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, how)
-            with anyio.move_on_after(patience):
-                while _runs(pid):  # noqa: ASYNC110 - it is no child of ours
-                    await anyio.sleep(_POLL)
-                return
-        raise StoreUnavailable(
-            f"a store server left over on {self.directory} (pid {pid}) won't end"
-        )
 
     def _recorded_pid(self) -> int | None:
         """The pid of a server that does not answer, if it is really one of this directory."""
@@ -213,20 +222,19 @@ def _binary() -> str:
     return str(found[0])
 
 
-def _ask(path: Path, command: bytes) -> bytes:
+async def _ask(path: Path, command: bytes) -> bytes:
     """One command's answer from a server that may not be there: then nothing."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(1.0)
-        try:
-            connection.connect(str(path))
-            connection.sendall(command)
-            return connection.recv(65536)
-        except OSError:
-            return b""
+    try:
+        with anyio.fail_after(ANSWER):
+            async with await anyio.connect_unix(str(path)) as connection:
+                await connection.send(command)
+                return await connection.receive()
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+        return b""
 
 
-def _server_pid(path: Path) -> int | None:
-    for line in _ask(path, b"INFO server\r\n").splitlines():
+async def _server_pid(path: Path) -> int | None:
+    for line in (await _ask(path, b"INFO server\r\n")).splitlines():
         if line.startswith(b"process_id:"):
             return int(line.partition(b":")[2])
     return None

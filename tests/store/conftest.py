@@ -1,20 +1,14 @@
 """Every test of the store's behaviour runs on fakeredis, on Valkey and on Redis 7.0."""
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import fakeredis
 import pytest
-from redis.asyncio import Redis
 
-from fakes import fake_redis, fake_script
 from servers import SERVERS, Server
-from store.world import World
-from twr.edges.store.client import connect, script
-
-Start = Callable[[str], Server]
+from store.world import Start, World, fake_world, real_world
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +32,7 @@ def shared_server() -> Iterator[Start]:
 async def world(request: pytest.FixtureRequest, shared_server: Start) -> AsyncIterator[World]:
     """An empty store on each backend."""
     if request.param == "fake":
-        server = fakeredis.FakeServer()
-        found = World(lambda: fake_redis(server), fake_script)
+        found = fake_world()
     else:
         found = await real_world(shared_server(request.param))
     yield found
@@ -52,15 +45,3 @@ async def real(request: pytest.FixtureRequest, shared_server: Start) -> AsyncIte
     found = await real_world(shared_server(request.param))
     yield found
     await found.close()
-
-
-async def real_world(server: Server) -> World:
-    """The server, emptied, with its usual settings."""
-
-    def client() -> Redis:
-        return connect(server.url)
-
-    found = World(client, script)
-    await found.redis.flushall()
-    await found.redis.config_set("maxmemory", "0")
-    return found

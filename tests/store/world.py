@@ -6,17 +6,22 @@ passing of time would have made of it (a lease, a delay or an expiry in the past
 
 from collections.abc import Callable, Sequence
 
+import fakeredis
 from redis.asyncio import Redis
 
+from fakes import fake_redis, fake_script
+from servers import Server
 from store.invariants import Picture, read, violations
 from twr.core.jobs import Accepted, Arrival, Claim, Claimed, Destination, Job, Offer, Settle
 from twr.edges.store import Identity, Store
-from twr.edges.store.client import Client
+from twr.edges.store.client import Client, connect, script
 from twr.edges.store.keys import Keys, route_of
 
 KEYS = Keys("twr", "main")
 LEASE = 3600.0
 DAY = 86_400
+
+Start = Callable[[str], Server]
 
 
 def arrival(
@@ -144,3 +149,17 @@ class World:
     async def now(self) -> int:
         seconds, micros = await self.redis.time()
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+def fake_world() -> World:
+    """An empty store on fakeredis."""
+    server = fakeredis.FakeServer()
+    return World(lambda: fake_redis(server), fake_script)
+
+
+async def real_world(server: Server) -> World:
+    """An empty store on a real server, with its usual settings."""
+    found = World(lambda: connect(server.url), script)
+    await found.redis.flushall()
+    await found.redis.config_set("maxmemory", "0")
+    return found

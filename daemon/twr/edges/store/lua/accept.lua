@@ -11,6 +11,7 @@
 local ttl, owner, nonce = ARGV[1], ARGV[2], ARGV[3]
 local at = 5
 local slots, leases, known = {}, {}, {}
+local stamp = STAMP
 for _ = 1, tonumber(ARGV[4]) do
   slots[ARGV[at + 1]], leases[ARGV[at + 1]] = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   at = at + 3
@@ -61,7 +62,7 @@ local function add_job(uid, route, lane, most)
     bury(id, route, '', 'overflow')
     return false
   end
-  call('ZADD', route_key(route, 'all'), NOW, id)
+  call('ZADD', route_key(route, 'all'), stamp, id)
   local free = slots[route] or 0
   if free == 0 or call('EXISTS', route_key(route, 'ready')) == 1 then
     call('HSET', key, 'lane', lane, 'attempts', 0)
@@ -91,6 +92,8 @@ local function accept(first)
     end
     move_aside(uid)
   end
+  -- One microsecond each is less than each takes, so that the next call's are later.
+  stamp = stamp + 0.001
   local names, leased = {}, {}
   for n = 1, routes do names[n] = ARGV[first + 5 + 3 * n] end
   local expires = NOW + tonumber(ARGV[first + 5])

@@ -4,6 +4,8 @@ local call = redis.call
 
 local clock = call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- The same with its fraction: what came in one millisecond keeps its order.
+local STAMP = clock[1] * 1000 + clock[2] / 1000
 
 local function job_key(id) return P .. ':job:' .. id end
 local function update_key(uid) return P .. ':update:' .. uid end

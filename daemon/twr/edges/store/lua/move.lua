@@ -8,12 +8,12 @@ local old, new, ordered = ARGV[1], ARGV[2], ARGV[3] == '1'
 local from, most = tonumber(ARGV[4]), tonumber(ARGV[5])
 local moved, skipped = 0, 0
 
-local function add(target, uid, job)
+local function add(target, uid, job, stamp)
   local lane = ordered and call('HGET', update_key(uid), 'lane') or ''
   call('HSET', job_key(target), 'lane', lane, 'attempts', job[3] or 0)
   if job[4] then call('HSET', job_key(target), 'expires_ms', job[4]) end
   if job[5] then call('HSET', job_key(target), 'last_status', job[5], 'last_error', job[6] or '') end
-  call('ZADD', route_key(new, 'all'), call('HGET', update_key(uid), 'accepted_ms') or NOW, target)
+  call('ZADD', route_key(new, 'all'), stamp, target)
   place(target, new, lane)
 end
 
@@ -24,11 +24,12 @@ local function move(id)
   local target = uid .. '/' .. new
   local taken = call('EXISTS', job_key(target)) == 1
   if not job[1] or job[1] == 'processing' or job[1] == 'dead' or taken then return false end
+  local stamp = call('ZSCORE', route_key(old, 'all'), id)
   unplace(id, old)
   call('DEL', job_key(id))
   leave_lane(old, job[2], id)
   add_route_name(uid, new)
-  add(target, uid, job)
+  add(target, uid, job, stamp)
   return true
 end
 
@@ -37,5 +38,6 @@ for _, id in ipairs(ids) do
   if move(id) then moved = moved + 1 else skipped = skipped + 1 end
 end
 trim_ready(old, 2 * most)
+if call('EXISTS', route_key(old, 'all')) == 0 then call('DEL', route_key(old, 'ready')) end
 if moved > 0 then call('HSETNX', ROUTES, new, NOW) end
 return {moved, skipped, #ids == most and 1 or 0}

@@ -44,9 +44,10 @@ local function expire(uid, touched)
   for route in string.gmatch(call('HGET', update_key(uid), 'routes') or '', '%S+') do
     local id = uid .. '/' .. route
     local job = call('HMGET', job_key(id), 'state', 'lane', 'expires_ms')
-    if job[1] == 'processing' then
+    local mortal = job[1] and job[1] ~= 'dead' and job[3] ~= '0'
+    if mortal and job[1] == 'processing' then
       flying = true
-    elseif job[1] and job[1] ~= 'dead' and job[3] ~= '0' then
+    elseif mortal then
       bury(id, route, job[2], 'expired')
       expired[#expired + 1] = id
       touched[route] = true

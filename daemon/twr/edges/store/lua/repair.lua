@@ -36,7 +36,7 @@ local function repair_waiting(id, lane)
   local state = call('HGET', job_key(head), 'state')
   if not state or state == 'dead' or state == 'waiting' then
     advance(route, lane)
-    repaired(head)
+    repaired(call('LINDEX', key, 0) or head)
   end
 end
 

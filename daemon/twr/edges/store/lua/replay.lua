@@ -13,7 +13,7 @@ local uid = forget_dead(id, job[2])
 add_route_name(uid, to)
 local lane = ordered and call('HGET', update_key(uid), 'lane') or ''
 call('HSET', job_key(target), 'lane', lane, 'attempts', 0, 'expires_ms', 0)
-call('ZADD', route_key(to, 'all'), NOW, target)
+call('ZADD', route_key(to, 'all'), STAMP, target)
 call('HSETNX', ROUTES, to, NOW)
 place(target, to, lane)
 return 'replayed'

@@ -187,6 +187,19 @@ def test_an_error_is_over_five_minutes_later(after: float, fires: bool) -> None:
     assert alerts(memory) == (["webhook_error"] if fires else [])
 
 
+def test_an_error_is_remembered_when_telegram_has_forgotten_it() -> None:
+    """setWebhook clears it at Telegram; the alert goes on saying it for its five minutes."""
+    failed = Info(last_error_date=int(NOW), last_error_message=MOVED)
+    memory = looks(HEALTHY, failed, HEALTHY, start=NOW - 60)
+    told = (("error", MOVED), ("at", drift.utc(NOW)))
+    assert drift.webhook_findings(memory, WANTED) == (Finding("webhook_error", None, told),)
+
+
+def test_no_webhook_has_no_settings() -> None:
+    """Where none is set, that is the one thing to say."""
+    assert alerts(looks(Info(url="", max_connections=3))) == ["webhook_url_drift"]
+
+
 def test_a_new_error_keeps_the_alarm_alive() -> None:
     """The five minutes count from the last error, not from the first."""
     told = [Info(last_error_date=int(NOW) + 200 * n, last_error_message=MOVED) for n in range(4)]

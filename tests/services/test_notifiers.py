@@ -31,7 +31,7 @@ from twr.edges.notifiers import (
     payload,
 )
 from twr.edges.telegram import Telegram
-from twr.errors import TelegramRefused, TelegramUnreachable
+from twr.errors import TelegramRefused, TelegramUnreachable, TokenInvalid
 
 pytestmark = pytest.mark.anyio
 
@@ -292,10 +292,14 @@ class Broken:
             TelegramRefused(429, "Too Many Requests", 17),
             Failure("Telegram refused: 429 Too Many Requests", retry_after=17.0),
         ),
+        (
+            TokenInvalid(401, "Unauthorized"),
+            Failure("Telegram refused: 401 Unauthorized"),
+        ),
     ],
 )
 async def test_what_telegram_refuses(error: Exception, expected: Failure) -> None:
-    """A chat that does not exist is not tried again; a flood limit is waited for."""
+    """No chat of that name is final; a flood limit and a valid token are waited for."""
     assert await ChatSink(Broken(error), 1, None, "twr").send(DRIFT) == expected
 
 

@@ -165,7 +165,8 @@ class Memory:
     """All that is known from the looks so far; times are our clock's unix seconds.
 
     `checked_at` is the last answered look. `error_at`, `mismatch_at` and `moved_at` are when
-    that was noticed, None when it is no news (any more).
+    that was noticed, None when it is no news (any more). `error` and `error_date` are kept apart
+    from `webhook`, where setWebhook clears them.
     """
 
     checked_at: float | None = None
@@ -178,6 +179,8 @@ class Memory:
     token: Streak = Streak()
     failure: str = ""
     error_at: float | None = None
+    error: str = ""
+    error_date: int = 0
     mismatch_at: float | None = None
     moved_at: float | None = None
     moved_from: str | None = None
@@ -207,6 +210,9 @@ def observed(
     fresh_error = before is not None and _error_advanced(before, webhook, now)
     moved = before is not None and _moved(before, webhook)
     fire, rest = limits.fire_after, limits.resolve_after
+    if fresh_error:
+        text, date = webhook.last_error_message or "", webhook.last_error_date or 0
+        memory = replace(memory, error_at=now, error=text, error_date=date)
     memory = replace(
         memory,
         url=memory.url.after(url_differs(webhook, wanted), 1, rest),
@@ -214,7 +220,7 @@ def observed(
         settings=memory.settings.after(bool(_settings(webhook, wanted)), 1, rest),
         unreachable=memory.unreachable.after(False, fire, rest),
         token=memory.token.after(False, 1, rest),
-        error_at=now if fresh_error else _held(memory.error_at, now, ERROR_QUIET),
+        error_at=_held(memory.error_at, now, ERROR_QUIET),
         mismatch_at=_mismatch_at(memory, webhook, fresh_error, since, now),
         moved_at=now if moved else _held(memory.moved_at, now, ADDRESS_QUIET),
         moved_from=before.ip_address if before is not None and moved else memory.moved_from,
@@ -257,7 +263,7 @@ def _findings_of(memory: Memory, webhook: Webhook, wanted: Wanted) -> Iterable[F
     if memory.pending.on:
         yield Finding(PENDING, detail=_pending_detail(memory, webhook))
     if memory.error_at is not None:
-        yield Finding(ERROR, detail=_error_detail(webhook))
+        yield Finding(ERROR, detail=_error_detail(memory))
     address = _address_detail(memory, webhook)
     if memory.settings.on or address:
         yield Finding(SETTINGS_DRIFT, detail=(*_settings(webhook, wanted), *address))
@@ -371,8 +377,13 @@ def _mismatch_at(
 
 
 def _settings(webhook: Webhook, wanted: Wanted) -> Detail:
-    """The settings that differ, as what they are and what they should be."""
+    """The settings that differ, as what they are and what they should be.
+
+    None where there is no webhook to have them.
+    """
     found: list[tuple[str, str | int | float]] = []
+    if not webhook.url:
+        return ()
     if webhook.max_connections not in (None, wanted.max_connections):
         found.append(("max_connections", webhook.max_connections or 0))
         found.append(("expected_max_connections", wanted.max_connections))
@@ -398,5 +409,5 @@ def _pending_detail(memory: Memory, webhook: Webhook) -> Detail:
     return (*counts, ("last_error", webhook.last_error_message))
 
 
-def _error_detail(webhook: Webhook) -> Detail:
-    return (("error", webhook.last_error_message or ""), ("at", utc(webhook.last_error_date or 0)))
+def _error_detail(memory: Memory) -> Detail:
+    return (("error", memory.error), ("at", utc(memory.error_date)))

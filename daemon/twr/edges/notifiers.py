@@ -20,7 +20,7 @@ from twr.core.backoff import Backoff, delay, retry_after
 from twr.core.clock import Clock
 from twr.core.drift import labels, utc
 from twr.core.text import clip, escape, kv
-from twr.errors import TelegramRefused, TwrError
+from twr.errors import TelegramRefused, TokenInvalid, TwrError
 
 NOTICE = 25
 """The log level of what is over: journald's notice, between info and warning."""
@@ -345,8 +345,8 @@ def _problem(error: Exception) -> str:
 
 
 def _refusal(refused: TelegramRefused) -> Failure:
-    """A refusal that is not for want of time stays one."""
-    if refused.code == 429:
+    """A refusal stays one, unless it is for want of time, or of a token that may be put right."""
+    if refused.code == 429 or isinstance(refused, TokenInvalid):
         return Failure(str(refused), retry_after=float(refused.retry_after or 0))
     return Failure(str(refused), final=True)
 

@@ -209,8 +209,11 @@ class Store:
             await self._client.call(redis.hdel(self._keys.alerts, *gone))
 
     async def claim_probe(self, ttl: float) -> bool:
-        """Whether this process is the one that probes, for the next `ttl` seconds."""
-        redis, key, me = self._client.redis, self._keys.probe, self._identity.nonce
+        """Whether this instance is the one that probes, for the next `ttl` seconds.
+
+        By name, so that one that is started again after a crash goes on at once.
+        """
+        redis, key, me = self._client.redis, self._keys.probe, self._identity.instance
         ttl_ms = int(ttl * 1000)
         if await self._client.call(redis.set(key, me, nx=True, px=ttl_ms)):
             return True

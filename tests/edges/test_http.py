@@ -261,6 +261,21 @@ sys.stdin.read()
 """
 
 
+async def test_a_child_process_does_not_hold_the_address() -> None:
+    """A child that outlives the server keeps nobody from listening there again."""
+    async with serving() as server:
+        address = server.sock.getsockname()
+        stream = await server.connect()
+        assert (await ask(stream, "/"))[1] == "/"
+        await stream.aclose()
+        child = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        sockets.bind(Listen(port=address[1])).close()
+    finally:
+        child.kill()
+        await child.wait()
+
+
 async def test_running_out_of_descriptors_is_survived() -> None:
     """After 300 connections on 50 free descriptors the server answers as before."""
     # The loop of the standard library reports each accept that failed; uvloop none.

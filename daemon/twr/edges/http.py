@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 from hypercorn.asyncio import serve as hypercorn_serve
-from hypercorn.config import Config
+from hypercorn.config import Config, Sockets
 from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, Scope
 
 log = logging.getLogger("twr.http")
@@ -57,10 +57,22 @@ async def serve(
         raise RuntimeError("the HTTP server ended by itself")
 
 
+class _Config(Config):
+    """Hypercorn's, but no child process inherits the listener: a store server that outlives a
+    killed daemon would keep the address from the next one."""
+
+    def create_sockets(self) -> Sockets:
+        sockets = super().create_sockets()
+        for sock in sockets.insecure_sockets:
+            sock.set_inheritable(False)
+        return sockets
+
+
 def _config(sock: socket.socket, keep_alive: float, grace: float) -> Config:
-    config = Config()
+    config = _Config()
     config.bind = [f"fd://{os.dup(sock.fileno())}"]
     config.backlog = BACKLOG
+    config.max_app_queue_size = 0
     config.keep_alive_timeout = keep_alive
     # After so many requests hypercorn closes the connection, in the middle of a pipeline too.
     config.keep_alive_max_requests = 2**63

@@ -8,7 +8,9 @@ import socket
 from typing import Any
 
 import anyio
+from hypercorn.asyncio import run as hypercorn_run
 from hypercorn.asyncio import serve as hypercorn_serve
+from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config, Sockets
 from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, Scope
 
@@ -57,6 +59,27 @@ async def serve(
         raise RuntimeError("the HTTP server ended by itself")
 
 
+class _Connection(TCPServer):
+    """Hypercorn's, but one that its client has closed ends at once: Hypercorn's own waits out the
+    keep-alive, holding a descriptor for each client that opens a connection per request."""
+
+    _gone = False
+
+    async def _read_data(self) -> None:
+        try:
+            await super()._read_data()
+        finally:
+            self._gone = True
+            await self.idle_task.stop()
+
+    async def _idle_timeout(self) -> None:
+        if not self._gone:
+            await super()._idle_timeout()
+
+
+hypercorn_run.TCPServer = _Connection  # type: ignore[attr-defined]
+
+
 class _Config(Config):
     """Hypercorn's, but no child process inherits the listener: a store server that outlives a
     killed daemon would keep the address from the next one."""
@@ -72,6 +95,8 @@ def _config(sock: socket.socket, keep_alive: float, grace: float) -> Config:
     config = _Config()
     config.bind = [f"fd://{os.dup(sock.fileno())}"]
     config.backlog = BACKLOG
+    # Unbounded: behind a bounded one a connection hangs for ever, answered, when its body comes in
+    # more pieces than the application cared to read. What may wait is what one read brings.
     config.max_app_queue_size = 0
     config.keep_alive_timeout = keep_alive
     # After so many requests hypercorn closes the connection, in the middle of a pipeline too.

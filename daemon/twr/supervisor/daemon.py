@@ -113,6 +113,8 @@ class Daemon:
         public, private = self._bind()
         async with AsyncExitStack() as stack:
             stack.callback(self._given.notifier.close)
+            stack.callback(private.close)
+            stack.callback(public.close)
             if self._embedded is not None:
                 await self._embedded.lock()
                 stack.callback(self._embedded.unlock)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -17,11 +16,9 @@ import anyio
 import pytest
 from quart import Quart, request
 
+from nginx import FILES, NEW, OLD, Nginx, certificate
 from tools import ROOT, tool
 from twr.edges import http, sockets
-
-NGINX = ROOT / "etc/nginx"
-NEW, OLD = "panel-new.example", "panel-old.example"
 
 
 class Unix:
@@ -34,69 +31,15 @@ class Unix:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a self-signed certificate for both names."""
-    directory = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            tool("openssl"),
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-nodes", "-days", "2", "-subj", f"/CN={NEW}"),
-            *("-addext", f"subjectAltName=DNS:{NEW},DNS:{OLD}"),
-            *("-keyout", directory / "privkey.pem", "-out", directory / "fullchain.pem"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return directory
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
-
-
-class Nginx:
-    """Our files under an nginx.conf, on ports that anybody may bind."""
-
-    def __init__(self, directory: Path, variant: str, certificate: Path) -> None:
-        self.directory = directory
-        self.tls, self.clear = free_port(), free_port()
-        self.socket = directory / "ingress.sock"
-        (directory / "twr").mkdir()
-        for name in ("location.conf", "tls-new.conf", "tls-old.conf"):
-            text = (NGINX / name).read_text()
-            text = re.sub(r"/etc/letsencrypt/live/[^/]+", str(certificate), text)
-            (directory / "twr" / name).write_text(text)
-        text = (NGINX / variant).read_text().replace("/run/twr/ingress.sock", str(self.socket))
-        text = re.sub(r"listen \[::\].*\n", "", text)
-        text = text.replace("listen 443", f"listen 127.0.0.1:{self.tls}")
-        text = text.replace("listen 80", f"listen 127.0.0.1:{self.clear}")
-        (directory / "twr.conf").write_text(text)
-        temporary = "".join(
-            f"{kind}_temp_path {directory}/{kind};\n"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        (directory / "nginx.conf").write_text(
-            f"daemon off;\npid {directory}/pid;\nworker_processes 1;\nevents {{}}\n"
-            f"http {{\naccess_log off;\n{temporary}include twr.conf;\n}}\n"
-        )
-
-    def command(self, *more: str) -> list[str]:
-        return [
-            tool("nginx"),
-            *("-p", str(self.directory), "-c", str(self.directory / "nginx.conf")),
-            *("-e", "stderr", *more),
-        ]
+    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(params=["twr.conf", "twr-proxied.conf"])
-def nginx(request: pytest.FixtureRequest, short_path: Path, certificate: Path) -> Nginx:
+def nginx(request: pytest.FixtureRequest, short_path: Path, tls: Path) -> Nginx:
     """Each variant of the nginx configuration."""
-    os.chmod(short_path, 0o755)
-    return Nginx(short_path, request.param, certificate)
+    return Nginx(short_path, request.param, tls)
 
 
 def test_nginx_accepts_the_configuration(nginx: Nginx) -> None:
@@ -109,7 +52,7 @@ def test_nginx_accepts_the_configuration(nginx: Nginx) -> None:
 def test_the_proxied_variant_differs_in_the_old_name_only() -> None:
     """Both files share the upstream and the server of the new name."""
     shared = [
-        re.findall(r"^(?:upstream|server) .*?^}", (NGINX / name).read_text(), re.M | re.S)[1:3]
+        re.findall(r"^(?:upstream|server) .*?^}", (FILES / name).read_text(), re.M | re.S)[1:3]
         for name in ("twr.conf", "twr-proxied.conf")
     ]
     assert shared[0] == shared[1]
@@ -136,23 +79,14 @@ async def running(nginx: Nginx) -> AsyncIterator[aiohttp.ClientSession]:
     stop = anyio.Event()
     sock = sockets.bind(Unix(nginx.socket), 0o666)
     serving = asyncio.create_task(http.serve(echo(), sock, stop, grace=2))
-    process = await anyio.open_process(nginx.command(), stdout=None, stderr=subprocess.DEVNULL)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with anyio.fail_after(10):
-            while True:
-                try:
-                    await (await anyio.connect_tcp("127.0.0.1", nginx.tls)).aclose()
-                    break
-                except OSError:
-                    await anyio.sleep(0.02)
-        connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            yield session
+        async with nginx:
+            connector = aiohttp.TCPConnector(ssl=context)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                yield session
     finally:
-        process.terminate()
-        await process.wait()
         stop.set()
         await serving
 

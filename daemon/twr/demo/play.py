@@ -75,6 +75,7 @@ async def keep_running(stage: Stage, say: Say) -> None:
         if stage.twr.code is not None:
             say(f"the daemon has ended ({stage.twr.code}) and is started again, as systemd would")
             await stage.twr.start()
+            await stage.until_ready()
         kind, fields = _KINDS[number % len(_KINDS)]
         update_id = stage.double.enqueue(kind, user_id=1001 + number % 7, **fields)
         await anyio.sleep(EVERY)

@@ -1,6 +1,7 @@
 """Everything the demo needs, started together and gone together."""
 
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -23,13 +24,16 @@ from twr.double import Delivery, TelegramDouble
 from twr.edges.embedded import socket_path
 
 PATH = "/webhooks/telegram"
-PATIENCE = 8.0
+PATIENCE = 10.0
 """Seconds after which what should have happened has not."""
 
 TIME_SCALE = 0.02
 """How long one of Telegram's seconds takes in the demo."""
 
 _LOOK_EVERY = 0.01
+_ASK_EVERY = 0.05
+
+_LONGEST_PLACE = 60
 
 _CONFIG = """\
 bot:
@@ -105,7 +109,7 @@ class Stage:
 
     async def _build(self) -> None:
         enter = self._stack.enter_async_context
-        self.home = Path(tempfile.mkdtemp(prefix="twr-demo-"))
+        self.home = Path(tempfile.mkdtemp(prefix="twr-demo-", dir=_place()))
         self._stack.callback(shutil.rmtree, self.home, ignore_errors=True)
         self.config, self.env_file = self.home / "twr.yaml", self.home / "twr.env"
         self._store = self.home / "store"
@@ -173,7 +177,7 @@ class Stage:
             if condition(status):
                 return status
             check(expected, time.monotonic() < deadline, json.dumps(status))
-            await anyio.sleep(_LOOK_EVERY)
+            await anyio.sleep(_ASK_EVERY)
 
     async def until_ready(self) -> None:
         """Wait until the daemon takes updates; StepError when it ends or does not get there."""
@@ -182,7 +186,7 @@ class Stage:
         while await self._ask("/-/ready") is None:
             check(expected, self.twr.code is None, f"it ended with {self.twr.code}")
             check(expected, time.monotonic() < deadline, f"not ready after {PATIENCE:g} s")
-            await anyio.sleep(_LOOK_EVERY)
+            await anyio.sleep(_ASK_EVERY)
 
     async def until_logged(self, text: str, after: int = 0) -> None:
         """Wait until the daemon's log says `text`, past its first `after` characters."""
@@ -224,6 +228,11 @@ class Stage:
                 return dict(await response.json()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
+
+
+def _place() -> str | None:
+    """Where temporary things go; not where a path is too long for the socket of the store."""
+    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE else None
 
 
 def _reserve(stack: AsyncExitStack) -> int:

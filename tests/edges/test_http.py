@@ -252,34 +252,32 @@ async def test_http2_on_a_clear_connection_is_refused() -> None:
     assert answers == [(b":status", b"505")]
 
 
-async def descriptors_fall_to(count: int) -> None:
-    """Wait until this process has no more than so many descriptors open."""
-    await until(lambda: len(os.listdir("/proc/self/fd")) <= count, 5, f"{count} descriptors")
+@asynccontextmanager
+async def no_more_descriptors(server: Server) -> AsyncIterator[None]:
+    """What the block opens is soon closed again."""
+    async with await server.connect() as stream:
+        assert (await ask(stream, "/warm"))[1] == "/warm"
+        before = len(os.listdir("/proc/self/fd"))
+        yield
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before, 5, "closed connections")
 
 
 async def test_a_connection_that_its_client_closes_ends_at_once() -> None:
     """Long before the keep-alive is over it holds no descriptor any more."""
-    async with serving(keep_alive=60) as server:
-        before = len(os.listdir("/proc/self/fd"))
+    async with serving(keep_alive=60) as server, no_more_descriptors(server):
         for _ in range(20):
             async with await server.connect() as stream:
                 assert (await ask(stream, "/a"))[1] == "/a"
-        await descriptors_fall_to(before)
 
 
 async def test_a_body_that_nobody_reads_leaves_nothing_behind() -> None:
     """In however many pieces it came, the answer ends its connection."""
-    body = b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n"
-    async with serving(keep_alive=60) as server:
-        before = len(os.listdir("/proc/self/fd"))
+    head = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(keep_alive=60) as server, no_more_descriptors(server):
         for _ in range(5):
             async with await server.connect() as stream:
-                await stream.send(
-                    b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                )
-                await stream.send(body)
+                await stream.send(head + b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
                 assert (await stream.receive()).startswith(b"HTTP/1.1 200 ")
-        await descriptors_fall_to(before)
 
 
 FLOOD = """

@@ -1,0 +1,113 @@
+"""A configuration that changes while the daemon runs."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from system.harness import Daemon, message, route
+from targets import Target, answering, held
+from until import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_renamed_file_is_taken_over_without_losing_what_flies(short_path: Path) -> None:
+    """The delivery in flight ends where it began, and the next goes to the new target."""
+    gate = asyncio.Event()
+    async with (
+        Target(held(gate)) as old,
+        Target() as new,
+        Daemon(short_path, [route("shop", old)]) as daemon,
+    ):
+        await daemon.accepts(message(1))
+        await old.has(1)
+        daemon.write(routes=[route("shop", new, concurrency=4)])
+        await daemon.says('config loaded cause="file changed" routes=1')
+        await daemon.accepts(message(2, chat=8))
+        await new.has(1)
+        gate.set()
+        await daemon.comes("shop", delivered=2, failed_attempts=0, waiting=0)
+    assert (old.ids, new.ids) == ([1], [2])
+
+
+async def test_sighup_reloads(short_path: Path) -> None:
+    """Also when the file was written in place and before anybody saw it."""
+    async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        daemon.write(routes=[route("shop", target), route("other", target)])
+        daemon.signal(signal.SIGHUP)
+        await daemon.says("config loaded cause=SIGHUP routes=2")
+        await daemon.accepts(message(1), deliveries=2)
+        await daemon.comes("other", delivered=1)
+
+
+async def test_a_bad_file_keeps_what_runs(short_path: Path) -> None:
+    """It is told by file and line and in the metrics; the next good file is taken over."""
+    async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        good = daemon.file.read_text()
+        daemon.file.write_text(good.replace("name: shop", "nmae: shop"))
+        line = await daemon.says("config invalid")
+        assert f"{daemon.file}:" in line
+        assert "nmae" in line
+        assert await daemon.metric("twr_config_last_reload_successful") == 0.0
+        await daemon.accepts(message(1))
+        await daemon.comes("shop", delivered=1)
+        daemon.file.write_text(good + "shutdown_grace: 5s\n")
+        await daemon.says("config loaded")
+        assert await daemon.metric("twr_config_last_reload_successful") == 1.0
+        await daemon.accepts(message(2))
+        await daemon.comes("shop", delivered=2)
+
+
+async def test_what_cannot_change_is_named(short_path: Path) -> None:
+    """The rest of the file is taken over."""
+    async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        daemon.write(instance="vps-2", routes=[route("shop", target), route("two", target)])
+        await daemon.says("config needs a restart setting=instance")
+        await daemon.says("config loaded .*routes=2")
+        assert (await daemon.status())["instance"] == "vps-1"
+
+
+async def test_a_file_that_is_away_for_a_moment_changes_nothing(short_path: Path) -> None:
+    """An editor that deletes it and writes it again is one reload, of what it wrote."""
+    async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        daemon.file.unlink()
+        daemon.write(routes=[route("shop", target), route("two", target)])
+        await daemon.says("config loaded .*routes=2")
+        assert not daemon.logged("config invalid")
+
+
+async def test_an_orphaned_route_keeps_its_work_until_it_is_back(short_path: Path) -> None:
+    """It is shown as orphaned, and delivered when the file names it again."""
+    async with Target() as target, Target() as other:
+        shop = route("shop", target)
+        await target.close()
+        async with Daemon(short_path, [shop, route("other", other)]) as daemon:
+            await daemon.accepts(message(1), message(2), deliveries=2)
+            await daemon.comes("other", delivered=2)
+            daemon.write(routes=[route("other", other)])
+            await daemon.says("config loaded .*routes=1")
+            await until(lambda: _orphaned(daemon), 15, "an orphan with its work")
+            await daemon.accepts(message(3))
+            await target.open()
+            daemon.write(routes=[shop, route("other", other)])
+            await daemon.says("config loaded .*routes=2")
+            await daemon.comes("shop", within=20, delivered=2, waiting=0)
+    assert target.ids == [1, 2]
+
+
+async def _orphaned(daemon: Daemon) -> bool:
+    row = await daemon.route("shop")
+    return bool(row.get("orphaned")) and row["waiting"] == 2 and row["processing"] == 0
+
+
+async def test_fifty_reloads_under_way_lose_nothing(short_path: Path) -> None:
+    """Updates are accepted and delivered all the while, each once."""
+    async with Target(answering()) as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        for n in range(50):
+            daemon.signal(signal.SIGHUP)
+            await daemon.accepts(message(n, chat=n))
+        await daemon.comes("shop", delivered=50, waiting=0, failed_attempts=0)
+        assert "Traceback" not in daemon.log()
+    assert sorted(target.ids) == list(range(50))

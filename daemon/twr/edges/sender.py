@@ -3,7 +3,8 @@
 import asyncio
 import io
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import aiohttp
@@ -17,6 +18,9 @@ IDLE = 1.5
 MOST_READ = 64 * 1024
 # Enough that a secret cut off at its end lies beyond what is kept once secrets are masked.
 EXCERPT = 1024
+# A timeout that comes so late finds the process held up (stopped, starved): what the target has
+# answered meanwhile is read first, or a delivery that was made would be made again.
+LATE, READ_FIRST = 0.1, 0.5
 # Above it aiohttp warns that bytes block the loop.
 _STREAM_ABOVE = 1024 * 1024
 
@@ -40,7 +44,7 @@ class Sender:
         """
         self._active += 1
         try:
-            async with asyncio.timeout(timeout):
+            async with _deadline(timeout):
                 return await self._post_once_or_again(URL(url, encoded=True), body, headers)
         except TimeoutError:
             return Answer(None, f"timeout after {timeout:g}s")
@@ -93,6 +97,24 @@ class Sender:
         """Close all connections."""
         await self._pooled.close()
         await self._fresh.close()
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    """As asyncio.timeout, but with a little more time where it comes late."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+
+    def over() -> None:
+        now = loop.time()
+        scope.reschedule(now + READ_FIRST if now - ends > LATE else now)
+
+    async with asyncio.timeout(None) as scope:
+        timer = loop.call_at(ends, over)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def _session(concurrency: int, *, traced: bool) -> aiohttp.ClientSession:

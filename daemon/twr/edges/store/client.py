@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from redis import asyncio as aredis
 from redis import exceptions
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from twr.errors import StoreError, StoreFull, StoreUnavailable
@@ -66,6 +66,7 @@ def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
         sentinel_kwargs={
             "socket_timeout": CONNECT_TIMEOUT,
             "socket_connect_timeout": CONNECT_TIMEOUT,
+            "retry": Retry(NoBackoff(), 0),
             "username": extra.get("sentinel_username"),
             "password": extra.get("sentinel_password"),
         },
@@ -163,9 +164,13 @@ class Client:
             return await self.redis.execute_command("EVAL", source, 1, self._tag, *args)
 
     async def close(self) -> None:
-        """Close all connections, waiting at most a second for each to say goodbye."""
+        """Close all connections, waiting at most a second for them to say goodbye."""
         try:
             async with asyncio.timeout(1):
                 await self.redis.aclose()
+                pool = self.redis.connection_pool
+                if isinstance(pool, SentinelConnectionPool):
+                    for sentinel in pool.sentinel_manager.sentinels:
+                        await sentinel.aclose()
         except (exceptions.RedisError, OSError, TimeoutError):
             pass

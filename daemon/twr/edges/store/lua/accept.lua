@@ -34,6 +34,19 @@ local function move_aside(uid)
   call('ZREM', EXPIRY, uid)
 end
 
+-- An update that came to no end, because a key had the wrong type, is taken back: it comes again.
+local function take_back(uid)
+  for route in string.gmatch(call('HGET', update_key(uid), 'routes'), '%S+') do
+    local id = uid .. '/' .. route
+    local job = call('HMGET', job_key(id), 'state', 'reason', 'lane')
+    if job[1] == 'dead' then forget_dead(id, job[2]) end
+    unplace(id, route)
+    call('DEL', job_key(id))
+    leave_lane(route, job[3], id)
+  end
+  call('DEL', update_key(uid))
+end
+
 local function mark_seen(bitmap, bit)
   call('SETBIT', bitmap, bit, 1)
   call('PEXPIRE', bitmap, ttl)
@@ -86,11 +99,14 @@ local function accept(first)
   local routes = tonumber(ARGV[first + 7])
   if call('GETBIT', bitmap, bit) == 1 then return -1 end
   if call('EXISTS', update_key(uid)) == 1 then
-    if has_live_jobs(uid) then
+    if call('HEXISTS', update_key(uid), 'refs') == 0 then
+      take_back(uid)
+    elseif has_live_jobs(uid) then
       mark_seen(bitmap, bit)
       return -1
+    else
+      move_aside(uid)
     end
-    move_aside(uid)
   end
   -- One microsecond each is less than each takes, so that the next call's are later.
   stamp = stamp + 0.001
@@ -98,7 +114,7 @@ local function accept(first)
   for n = 1, routes do names[n] = ARGV[first + 5 + 3 * n] end
   local expires = NOW + tonumber(ARGV[first + 5])
   call('HSET', update_key(uid), 'body', ARGV[first + 6], 'type', ARGV[first + 3],
-    'lane', ARGV[first + 4], 'accepted_ms', NOW, 'expires_ms', expires, 'refs', routes,
+    'lane', ARGV[first + 4], 'accepted_ms', NOW, 'expires_ms', expires,
     'routes', table.concat(names, ' '))
   call('ZADD', EXPIRY, expires, uid)
   for n = 1, routes do
@@ -106,6 +122,7 @@ local function accept(first)
     local lane = ARGV[arg + 1] == '1' and ARGV[first + 4] or ''
     if add_job(uid, names[n], lane, tonumber(ARGV[arg + 2])) then leased[#leased + 1] = n end
   end
+  call('HSET', update_key(uid), 'refs', routes)
   mark_seen(bitmap, bit)
   if #leased > 0 then return routes .. ' ' .. table.concat(leased, ' ') end
   return routes

@@ -1,0 +1,1 @@
+"""The parts of the crash run: who sends, who receives, what is broken meanwhile, and the judge."""

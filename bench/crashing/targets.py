@@ -1,0 +1,164 @@
+"""The services behind the daemons: one server that knows all routes and writes down what it saw."""
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bench.crashing.judge import Request
+from bench.crashing.updates import RULES, SIGNING
+from twr import verify
+
+_HEADERS = re.compile(r"^(x-[a-z-]+|content-length): *(\S+)", re.IGNORECASE | re.MULTILINE)
+_CUT = b"HTTP/1.1 200 "
+# The answers of a service that refuses an update for good.
+REFUSED, INVALID = 500, 400
+
+Answer = int | Literal["cut", "cut short", "hang"]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A request as it is under way."""
+
+    update_id: int
+    route: str
+    process: int
+    received: float
+    ended: float | None = None
+    status: int | None = None
+
+    def end(self, status: int | None) -> None:
+        self.ended, self.status = time.monotonic(), status
+
+
+@dataclass(slots=True)
+class Mood:
+    """How the routes behave now. `calm`: nothing fails but what is refused for good."""
+
+    random: random.Random
+    calm: bool = False
+    hangs: bool = False
+
+    def answer(self, route: str, update_id: int) -> tuple[float, Answer]:
+        """How long a request takes, and how it ends."""
+        if route == "flaky" and update_id % 101 == 0:
+            return 0.0, REFUSED
+        if route == "flaky" and update_id % 103 == 0:
+            return 0.0, INVALID
+        if self.calm:
+            return 0.0, 200
+        if route == "hanging" and self.hangs:
+            return 0.0, "hang"
+        delay = self.random.uniform(0.02, 0.6) if route == "slow" else 0.0
+        return delay, self._flaky() if route == "flaky" else 200
+
+    def _flaky(self) -> Answer:
+        answers: Sequence[Answer] = (200, 500, 503, "cut", "cut short")
+        return self.random.choices(answers, (75, 12, 4, 6, 3))[0]
+
+
+@dataclass(slots=True)
+class Targets:
+    """`seen` in the order of arrival; `altered`: requests whose bytes or signature were not those
+    of the update. `bodies` are asked for the update's bytes by its id."""
+
+    mood: Mood
+    bodies: Mapping[int, bytes]
+    seen: list[Seen] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+    port: int = 0
+    _server: asyncio.Server | None = None
+    _open: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def open(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        assert self._server is not None
+        self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def requests(self) -> list[Request]:
+        """All that came so far."""
+        return [
+            Request(it.update_id, it.route, it.process, it.received, it.ended, it.status)
+            for it in self.seen
+        ]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        seen = await self._read(reader)
+        self.seen.append(seen)
+        delay, answer = self.mood.answer(seen.route, seen.update_id)
+        patience = 30 * RULES.timeout if answer == "hang" else delay
+        if await _left(reader, patience) or not isinstance(answer, int):
+            seen.end(None)
+            if answer == "cut short":
+                writer.write(_CUT)
+            return False
+        seen.end(answer)
+        retry = "Retry-After: 1\r\n" if answer == 503 else ""
+        writer.write(f"HTTP/1.1 {answer} Said\r\n{retry}Content-Length: 0\r\n\r\n".encode())
+        return True
+
+    async def _read(self, reader: asyncio.StreamReader) -> Seen:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        path = head.split(" ", 2)[1]
+        headers = {name.lower(): value for name, value in _HEADERS.findall(head)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        _, route, process = path.split("/")
+        update_id = int(headers.get("x-telegram-update-id", -1))
+        if body != self.bodies.get(update_id) or not _signed(headers, body):
+            self.altered.append(f"{update_id}/{route}")
+        return Seen(update_id, route, int(process), time.monotonic())
+
+
+def _signed(headers: Mapping[str, str], body: bytes) -> bool:
+    stamp, signature = headers.get("x-webhook-timestamp"), headers.get("x-webhook-signature")
+    return verify(SIGNING, body, stamp, signature)
+
+
+async def _left(reader: asyncio.StreamReader, seconds: float) -> bool:
+    """Whether the caller goes away within this time, or has gone already."""
+    if seconds == 0.0:
+        return reader.at_eof()
+    try:
+        async with asyncio.timeout(seconds):
+            return not await reader.read(1)
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def change_mood(mood: Mood, sleep: Sleep) -> None:
+    """Now and then a route hangs for a while, until it is cancelled."""
+    while True:
+        await sleep(mood.random.uniform(5.0, 20.0))
+        mood.hangs = True
+        await sleep(mood.random.uniform(2.0, 8.0))
+        mood.hangs = False

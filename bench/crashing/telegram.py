@@ -1,0 +1,113 @@
+"""Sends updates as Telegram does: one at a time in a chat, again until it is answered 2xx."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from bench.crashing.judge import Sent
+from bench.crashing.updates import EXPIRES, KINDS, PATH, SECRET, Made, make
+
+FIRST_ID = 700_000_000
+# How long an answer is waited for, and the pause before an update is sent again.
+PATIENCE, PAUSE = 3.0, 0.3
+# How many of the updates are sent on two connections at once.
+TWICE = 0.05
+HEADERS = {"X-Telegram-Bot-Api-Secret-Token": SECRET, "Content-Type": "application/json"}
+
+
+@dataclass(slots=True)
+class Telegram:
+    """`ports`: where the balancer in front of the instances sends a request, in no order. `rate`
+    is updates a second over all chats."""
+
+    random: random.Random
+    ports: Callable[[], Sequence[int]]
+    chats: int
+    rate: float
+    sent: list[Made] = field(default_factory=list)
+    bodies: dict[int, bytes] = field(default_factory=dict)
+    began: dict[int, float] = field(default_factory=dict)
+    acknowledged: dict[int, float] = field(default_factory=dict)
+    answers: Counter[str] = field(default_factory=Counter)
+    strange: list[str] = field(default_factory=list)
+    _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(FIRST_ID))
+
+    async def run(self, seconds: float) -> None:
+        """Send for so long, and then until all that was begun is acknowledged."""
+        until = time.monotonic() + seconds
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for chat in range(1, self.chats + 1):
+                tasks.create_task(self._write_to(chat, session, until))
+
+    def record(self) -> list[Sent]:
+        """All updates, in the order in which they were begun."""
+        return [
+            Sent(
+                made.update_id,
+                made.lane,
+                made.routes,
+                self.began[made.update_id],
+                self.acknowledged.get(made.update_id),
+                EXPIRES[made.kind],
+            )
+            for made in self.sent
+        ]
+
+    async def _write_to(self, chat: int, session: aiohttp.ClientSession, until: float) -> None:
+        while True:
+            await asyncio.sleep(self.random.expovariate(self.rate / self.chats))
+            if time.monotonic() >= until:
+                return
+            made = make(next(self._ids), chat, self.random.choice(KINDS))
+            self.sent.append(made)
+            self.bodies[made.update_id] = made.body
+            self.began[made.update_id] = time.monotonic()
+            await self._deliver(made, session)
+
+    async def _deliver(self, made: Made, session: aiohttp.ClientSession) -> None:
+        while True:
+            copies = 2 if self.random.random() < TWICE else 1
+            posts = [self._post(made, session) for _ in range(copies)]
+            if any(await asyncio.gather(*posts)):
+                self.acknowledged[made.update_id] = time.monotonic()
+                return
+            await asyncio.sleep(self.random.uniform(0.5, 1.5) * PAUSE)
+
+    async def _post(self, made: Made, session: aiohttp.ClientSession) -> bool:
+        """One request, to the first of the instances that can be connected to."""
+        ports = list(self.ports())
+        self.random.shuffle(ports)
+        for port in ports:
+            try:
+                async with session.post(
+                    f"http://127.0.0.1:{port}{PATH}", data=made.body, headers=HEADERS
+                ) as response:
+                    return self._note(made, response.status, await response.json())
+            except aiohttp.ClientConnectorError:
+                continue
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self.answers[type(error).__name__] += 1
+                return False
+        self.answers["no instance"] += 1
+        return False
+
+    def _note(self, made: Made, status: int, answer: dict[str, object]) -> bool:
+        word = f"{status} {answer.get('status')}"
+        self.answers[word] += 1
+        wanted = {"queued": len(made.routes), "duplicate": 0}
+        if status == 202 and answer.get("deliveries") == wanted.get(str(answer.get("status"))):
+            return True
+        if (status, answer) != (503, {"status": "unavailable"}):
+            self.strange.append(f"{made.update_id}: {word}")
+        return False

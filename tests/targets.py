@@ -176,6 +176,10 @@ class Target:
         return f"http://127.0.0.1:{self.port}/telegram/updates"
 
     @property
+    def open_connections(self) -> int:
+        return len(self._writers)
+
+    @property
     def ids(self) -> list[int]:
         """The update ids received, in order."""
         return [request.update_id for request in self.received]

@@ -47,9 +47,8 @@ async def test_a_bad_file_keeps_what_runs(short_path: Path) -> None:
     async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
         good = daemon.file.read_text()
         daemon.file.write_text(good.replace("name: shop", "nmae: shop"))
-        line = await daemon.says("config invalid")
-        assert f"{daemon.file}:" in line
-        assert "nmae" in line
+        place = f"{daemon.file}:9: route #1: nmae: no such key; did you mean name"
+        await daemon.says(f"config invalid .*{place}")
         assert await daemon.metric("twr_config_last_reload_successful") == 0.0
         await daemon.accepts(message(1))
         await daemon.comes("shop", delivered=1)

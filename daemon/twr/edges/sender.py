@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -172,9 +173,9 @@ def _describe(error: Exception) -> str:
         return "host name not found"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "closed without an answer"
-    if isinstance(error, OSError) and error.errno is not None:
-        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-        return clip((cause.strerror or type(cause).__name__).lower(), 80)
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        # Not its strerror, in which asyncio puts the address.
+        return os.strerror(error.errno).lower()
     if isinstance(error, aiohttp.ClientPayloadError):
         return "answer cut off"
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.http.HttpProcessingError):

@@ -216,6 +216,9 @@ class Delivery:
         self._given.measures.store_error()
         self._flights.take_back(settles)
         self._unsure = self._resent = True
+        self._expect_news()
+
+    def _expect_news(self) -> None:
         for run in self._routes.values():
             run.news = True
 
@@ -320,6 +323,7 @@ class Delivery:
             lost = ()
         if lost:
             log.info("leases reclaimed %s", kv(jobs=len(lost)))
+            self._expect_news()
         self._store_back()
         self._unsure = False
         return True

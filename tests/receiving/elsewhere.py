@@ -1,4 +1,4 @@
-"""Runs a bot's program with another Bot API server than Telegram's: URL, then the program's file."""
+"""Runs a bot's program with another Bot API server than Telegram's: its URL, then the file."""
 
 import importlib
 import runpy

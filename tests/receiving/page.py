@@ -42,7 +42,7 @@ async def running(
         await until(lambda: _listens(process, port), 30, f"{command[0]} listens")
         yield
     except BaseException:
-        print(log.read_text())  # noqa: T201
+        _show(log)
         raise
     finally:
         if process.returncode is None:
@@ -59,3 +59,7 @@ async def _listens(process: asyncio.subprocess.Process, port: int) -> bool:
     writer.close()
     await writer.wait_closed()
     return True
+
+
+def _show(log: Path) -> None:
+    print(log.read_text())  # noqa: T201

@@ -31,7 +31,7 @@ async def behind_twr(
     runner = Path(__file__).with_name("elsewhere.py")
     async with TelegramDouble() as telegram:
         environ = {"BOT_TOKEN": telegram.token, "SHOP_SECRET_TOKEN": told}
-        command = [python, runner, telegram.api_url, source]
+        command = [str(word) for word in (python, runner, telegram.api_url, source)]
         daemon = Daemon(
             directory,
             [shop],

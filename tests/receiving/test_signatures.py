@@ -81,9 +81,9 @@ async def receiver(
     directory, port = tmp_path_factory.mktemp(request.param), free_port()
     words = [word.format(port=port) for word in command(request.param, directory)]
     log = directory / "log"
-    async with aiohttp.ClientSession() as session:
-        async with running(words, port, {"SIGNING_SECRET": SECRET}, log):
-            yield Receiver(port, log, session)
+    environ = {"SIGNING_SECRET": SECRET}
+    async with aiohttp.ClientSession() as session, running(words, port, environ, log):
+        yield Receiver(port, log, session)
 
 
 @pytest.fixture(scope="module")

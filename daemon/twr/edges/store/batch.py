@@ -14,13 +14,13 @@ Answer = TypeVar("Answer")
 class Batch(Generic[Item, Answer]):
     """Hands items to `call` in order, as many at once as are waiting, one call at a time.
 
-    `call` returns one answer per item. Its error goes to each caller of that call alone. A
+    `call` returns an answer or an error per item; an error it raises goes to each of its items. A
     caller that is cancelled takes back an item that has not been sent yet and harms no other.
     """
 
     def __init__(
         self,
-        call: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        call: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | StoreError]]],
         *,
         most: int,
         weigh: Callable[[Item], int],
@@ -67,7 +67,11 @@ class Batch(Generic[Item, Answer]):
                 future.cancel()
             raise
         for (_, future), answer in zip(batch, answers, strict=False):
-            if not future.done():
+            if future.done():
+                continue
+            if isinstance(answer, StoreError):
+                future.set_exception(answer)
+            else:
                 future.set_result(answer)
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
@@ -82,4 +86,7 @@ class Batch(Generic[Item, Answer]):
 
 
 def _copy(error: Exception) -> Exception:
-    return type(error)(*error.args) if isinstance(error, StoreError) else StoreError(repr(error))
+    if isinstance(error, StoreError):
+        return type(error)(*error.args)
+    # Not its repr: that of an encoding error holds the whole text.
+    return StoreError(f"{type(error).__name__}: {error}")

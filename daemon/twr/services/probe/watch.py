@@ -22,6 +22,8 @@ EVALUATE_EVERY = 0.5
 """Seconds between two looks at what this process knows by itself."""
 
 STATS_EVERY = 5.0
+"""Seconds between two looks at the store, at most."""
+
 CLAIM_EVERY = 1.5
 
 CLAIM_TTL = 5.0
@@ -128,6 +130,7 @@ class _Watch:
         self._started_at = clock.time()
         self._settings: Settings | None = None
         self._look_now = anyio.Event()
+        self._count_now = anyio.Event()
         self._unsaved = anyio.Event()
         self._named: Bot | None = None
         self._warned = False
@@ -139,6 +142,7 @@ class _Watch:
             await self._claim_once()
             if self._board.prober and not before:
                 self._look_now.set()
+                self._count_now.set()
             await anyio.sleep(CLAIM_EVERY)
 
     async def _claim_once(self) -> None:
@@ -229,14 +233,19 @@ class _Watch:
         self._named = bot
 
     async def count(self) -> None:
-        """Look at what waits and what died; leave our traffic for another that probes."""
+        """Look at what waits and what died; leave our traffic for another that probes.
+
+        At once when this instance begins to probe: what has died before is no news.
+        """
         while True:
             board = self._board
             if board.prober and board.loaded:
                 await self._count_once()
             elif not board.prober:
                 board.publish(self._inputs.traffic())
-            await anyio.sleep(STATS_EVERY)
+            pause = min(STATS_EVERY, self._inputs.settings().interval)
+            await pace.wait(self._count_now, pause)
+            self._count_now = anyio.Event()
 
     async def _count_once(self) -> None:
         try:

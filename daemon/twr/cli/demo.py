@@ -9,10 +9,7 @@ import typer
 from twr.cli.common import new_app
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from signal import Signals
-
-    from anyio import CancelScope
+    from collections.abc import Callable
 
 app = new_app()
 
@@ -37,6 +34,7 @@ def demo(
 
 async def _demo(keep: bool) -> int:
     """Play it, and clean up whatever happens; the exit code."""
+    import asyncio
     import signal
 
     import anyio
@@ -44,22 +42,16 @@ async def _demo(keep: bool) -> int:
     from twr.demo import Stage, keep_running, play
 
     code = 130
-    # Open to the end: a second Ctrl-C must not stop the cleaning up.
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_at_first, signals, tasks.cancel_scope)
-            typer.echo("A daemon, a stand-in for Telegram and three services, on this machine:")
-            async with Stage() as stage:
-                code = 0 if await play(stage, typer.echo, _marks()) else 1
-                if keep and not code:
-                    await keep_running(stage, typer.echo)
-            tasks.cancel_scope.cancel()
+    with anyio.CancelScope() as scope:
+        # To the end: a second Ctrl-C must not stop the cleaning up.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, scope.cancel)
+        typer.echo("A daemon, a stand-in for Telegram and three services, on this machine:")
+        async with Stage() as stage:
+            code = 0 if await play(stage, typer.echo, _marks()) else 1
+            if keep and not code:
+                await keep_running(stage, typer.echo)
     return code
-
-
-async def _cancel_at_first(signals: "AsyncIterator[Signals]", scope: "CancelScope") -> None:
-    async for _ in signals:
-        scope.cancel()
 
 
 def _marks() -> "Callable[[bool], str]":

@@ -21,6 +21,7 @@ COMMANDS = (
     ("webhook", "webhook", "Show, set or remove the webhook at Telegram."),
     ("config", "config_schema", "Print the JSON schema of the configuration."),
     ("init", "init", "Write a starter configuration with fresh secrets."),
+    ("demo", "demo", "Show it all at work, on this machine alone."),
 )
 
 

@@ -17,6 +17,7 @@ from system.harness import message
 from system.watched import PUBLIC, Stamped, Watched, watched
 from targets import Target, answering, by_turns, cutting, held, reply, saying
 from twr.core import drift
+from twr.edges import front
 from until import until
 
 pytestmark = pytest.mark.anyio
@@ -240,7 +241,7 @@ async def test_a_started_daemon_looks_at_once_after_a_kill(short_path: Path) -> 
         await world.daemon.kill()
         asked = world.asked
         await world.daemon.start()
-        await until(lambda: world.asked > asked, 2, "a look")
+        await until(lambda: world.asked > asked, 3, "a look")
 
 
 async def test_an_alert_repeats(short_path: Path) -> None:
@@ -327,6 +328,17 @@ async def test_the_heartbeat_beats_while_updates_can_come(short_path: Path) -> N
         world.register()
         await world.heartbeat.has(beats + 2)
         assert {request.method for request in world.heartbeat.received} == {"GET"}
+
+
+async def test_a_knock_of_ours_is_no_sign_of_a_stale_secret(short_path: Path) -> None:
+    """However often `twr webhook set` looks what answers at the public URL, nothing fires."""
+    async with watched(short_path) as world:
+        for _ in range(6):
+            answer = await front.knock(world.daemon.url)
+            assert (answer.status, answer.word) == (401, "unauthorized")
+        await world.looks(3)
+        assert (await world.daemon.status())["alerts"] == []
+        assert world.logged == []
 
 
 async def test_what_a_sink_is_sent(short_path: Path) -> None:

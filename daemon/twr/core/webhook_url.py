@@ -6,6 +6,9 @@ from urllib.parse import urlsplit
 PORTS = (443, 80, 88, 8443)
 OFFICIAL_HOST = "api.telegram.org"
 
+WRONG_SECRET = "not-the-secret_webhook-set-asks-for-401"
+"""With which `twr webhook set` knocks at the public URL; no sign of a stale secret at Telegram."""
+
 
 def is_official(api_url: str) -> bool:
     """Whether `api_url` is Telegram's own server; one of your own takes any webhook URL."""

@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from twr.core.text import clip, escape
+from twr.core.webhook_url import WRONG_SECRET
 
 TIMEOUT = 8.0
 """Seconds for the whole attempt."""
-
-WRONG_SECRET = "not-the-secret_webhook-set-asks-for-401"
 
 _MAX_ANSWER = 4096
 

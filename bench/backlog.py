@@ -136,13 +136,11 @@ def queued(given: Given, report: Report, length: Length) -> None:
 
 
 def _all_delivered(made: Trial, count: int) -> list[int]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        times = [at for it in made.deliveries().values() for at in it.received_ns]
-        if len(times) >= count:
-            return times
-        time.sleep(0.25)
-    raise TimeoutError(f"{count} deliveries: not within 60 s")
+    came = made.all_delivered(count, 60.0)
+    times = [at for it in came.values() for at in it.received_ns]
+    if len(times) < count:
+        raise TimeoutError(f"{count} deliveries: not within 60 s")
+    return times
 
 
 def faults(given: Given, report: Report, length: Length) -> None:

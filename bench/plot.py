@@ -1,5 +1,6 @@
 """The figures as a drawing: one group of bars for each measure, as long as they are of the most."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -23,6 +24,7 @@ ROW, GAP, TITLE = 18, 16, 20
 def svg(report: Report, caption: str) -> str:
     """The whole drawing; whiskers span all runs."""
     figures = [it for it in report.figures if it.measure in SHOWN and it.side in COLOURS]
+    figures = [it for it in figures if all(map(math.isfinite, it.values))]
     parts: list[str] = []
     y = 10
     for measure, group in groupby(figures, key=lambda it: it.measure):

@@ -130,7 +130,7 @@ def _spy(made: Trial, seconds: float, out: Path) -> "subprocess.Popen[bytes]":
     spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:/usr/bin:/usr/local/bin")
     if spy is None:
         raise SystemExit("py-spy is missing: pip install -e .[bench]")
-    options = ("--rate", str(HERTZ), "--format", "raw", "--nonblocking", "-o", str(out))
+    options = ("--rate", str(HERTZ), "--format", "raw", "-o", str(out))
     words = ("--pid", str(made.daemon.child.pid), "--duration", str(int(seconds)))
     return subprocess.Popen(
         ["taskset", "-c", str(OTHERS), spy, "record", *options, *words], stdout=subprocess.DEVNULL

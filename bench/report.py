@@ -126,7 +126,7 @@ class Report:
 def number(value: float) -> str:
     """Three digits that mean something."""
     if not math.isfinite(value):
-        return "-"
+        return "never" if value > 0 else "-"
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

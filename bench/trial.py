@@ -6,6 +6,7 @@ delivered to its route, or waiting in the store.
 
 import itertools
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -120,6 +121,16 @@ class Trial:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.target_port}/report") as response:
             return {name: Deliveries(**it) for name, it in json.load(response).items()}
 
+    def all_delivered(self, count: int, seconds: float) -> dict[str, Deliveries]:
+        """What the targets got once it is so many, or after so long."""
+        deadline = time.monotonic() + seconds
+        while True:
+            came = self.deliveries()
+            enough = sum(len(it.ids) for it in came.values()) >= count
+            if enough or time.monotonic() > deadline:
+                return came
+            time.sleep(0.25)
+
     def lost(self) -> list[str]:
         """Kill the daemon; what was accepted and is nowhere, and what came out of order."""
         self.daemon.child.end()
@@ -210,14 +221,21 @@ def delivered_rate(came: dict[str, Deliveries], result: Result, names: tuple[str
 
 
 def lags(came: dict[str, Deliveries], result: Result) -> list[float]:
-    """Milliseconds from the moment an update was due at us to its arrival at the target, of those
-    due in the window."""
-    return [
-        (received - sent) / 1e6
-        for it in came.values()
-        for sent, received in zip(it.sent_ns, it.received_ns, strict=True)
-        if result.from_ns <= sent < result.until_ns
+    """Milliseconds from the moment an update was due at us to its arrival at each target, of those
+    due in the window; what did not arrive is infinitely late."""
+    window = [
+        (update_id, due)
+        for update_id, due in zip(result.ids, result.due_ns, strict=True)
+        if result.from_ns <= due < result.until_ns
     ]
+    found = []
+    for it in came.values():
+        arrived = dict(zip(reversed(it.ids), reversed(it.received_ns), strict=True))
+        found += [
+            (arrived[update_id] - due) / 1e6 if update_id in arrived else math.inf
+            for update_id, due in window
+        ]
+    return found
 
 
 def lag(came: dict[str, Deliveries], result: Result, percent: float) -> float:

@@ -1,8 +1,10 @@
 """Processes on cores of their own: starting, stopping, and what the kernel says of them."""
 
+import contextlib
 import importlib.util
 import os
 import platform
+import random
 import shlex
 import shutil
 import signal
@@ -38,11 +40,14 @@ def busy_seconds(core: int) -> float:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of the loopback that nobody has, below those that outgoing connections take."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:

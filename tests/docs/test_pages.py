@@ -58,7 +58,7 @@ def test_every_command_exists(page: str, words: str) -> None:
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         _, command, rest = command.resolve_command(Context(command), rest)
     # Only parsed: an option's callback would be called by more than that.
-    values, more, _ = command.make_parser(Context(command)).parse_args(rest)
+    values, more, _ = command.make_parser(Context(command)).parse_args([*rest])
     assert more == []
     if rest:
         given = {name for name, value in values.items() if isinstance(value, str | list | tuple)}

@@ -26,10 +26,10 @@ sys.path.insert(0, str(ROOT / "daemon"))
 
 from bench.crashing.faults import Faults, Fleet
 from bench.crashing.final import MORE_MEMORY, Final, dead, stuck
-from bench.crashing.judge import Dead, Record, judge
+from bench.crashing.judge import Dead, Record, Span, judge
 from bench.crashing.processes import EmbeddedStore, Store
 from bench.crashing.report import Report
-from bench.crashing.targets import Mood, Targets, change_mood
+from bench.crashing.targets import Mood, Targets, change_mood, watch_stalls
 from bench.crashing.telegram import Telegram
 from bench.crashing.updates import RULES
 
@@ -61,6 +61,7 @@ class Run:
     store: Store = field(init=False)
     fleet: Fleet = field(init=False)
     faults: Faults = field(init=False)
+    stalls: list[Span] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         plan, path = self.plan, self.directory
@@ -74,6 +75,7 @@ class Run:
     async def run(self) -> Report:
         """Do it all; the report."""
         await self.targets.open()
+        watching = asyncio.create_task(watch_stalls(self.stalls))
         self.fleet.target_port = self.targets.port
         try:
             await self.store.start()
@@ -85,11 +87,13 @@ class Run:
             await self.fleet.close()
             await self.store.close()
             await self.targets.close()
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     async def _run(self) -> Report:
         before = await self._memory()
         sending = asyncio.create_task(self.telegram.run(self.plan.seconds))
-        moods = asyncio.create_task(change_mood(self.targets.mood, asyncio.sleep))
+        moods = asyncio.create_task(change_mood(self.targets.mood))
         try:
             await self.faults.run(self.plan.seconds)
             self.targets.mood.calm = True
@@ -143,6 +147,7 @@ class Run:
             requests=self.targets.requests(),
             processes=[daemon.record() for daemon in self.fleet.all],
             outages=self.store.outages.spans,
+            stalls=self.stalls,
             dead=dead,
         )
 

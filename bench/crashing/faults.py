@@ -151,7 +151,7 @@ class Faults:
             if await fault():
                 self.done[name] += 1
         except TimeoutError as error:
-            self.failed.append(f"{name}: {error or 'the process does not end'}")
+            self.failed.append(f"{name}: {str(error) or 'the process does not end'}")
 
     def _one(self) -> Daemon | None:
         running = self.fleet.running()
@@ -231,7 +231,7 @@ class Faults:
         return True
 
     async def _replace(self) -> bool:
-        daemon = self._one()
+        daemon = await self._one_ready()
         if daemon is None:
             return False
         del self.fleet.current[daemon.instance]

@@ -92,12 +92,14 @@ class Dead:
 @dataclass(frozen=True, slots=True)
 class Record:
     """All of a run; `sent` in the order of sending, `requests` in the order of arrival. `outages`:
-    the store was down or stopped."""
+    the store was down or stopped. `stalls`: the targets themselves were held up, and what came
+    then was seen late."""
 
     sent: Sequence[Sent]
     requests: Sequence[Request]
     processes: Sequence[Process]
     outages: Sequence[Span] = ()
+    stalls: Sequence[Span] = ()
     dead: Sequence[Dead] = ()
 
 
@@ -245,20 +247,30 @@ def _explanation(case: _Case, first: Request, again: Request) -> str | None:
     if killed is not None and killed <= settled_by and killed <= again.received:
         answered = first.ended is not None and first.ended <= killed
         return KILLED_AFTER_ANSWER if answered else KILLED_IN_POST
-    if again.received <= settled_by and (reason := _slept(case, first, again)):
+    if again.received <= settled_by and (reason := _slept(case, process, first, again)):
         return reason
-    if (first.ended or again.received) - first.received > 0.9 * rules.timeout:
-        return TOO_LATE
-    return None
+    late = case.processes[again.process]
+    # Stopped before it sent what it had been given, a process sends it when it goes on.
+    awake = any(end <= again.received for _, end in late.stops)
+    if awake and (reason := _slept(case, late, again, first)):
+        return reason
+    return TOO_LATE if _took(case, first, again) > 0.9 * rules.timeout else None
 
 
-def _slept(case: _Case, first: Request, again: Request) -> str | None:
-    """How a stop explains the repeat: nothing else may keep a process from its settle so long that
-    its lease ends, an outage of the store least of all."""
-    rules, process = case.rules, case.processes[first.process]
-    window = first.received - rules.lease, again.received
+def _took(case: _Case, first: Request, again: Request) -> float:
+    """How long the caller may have waited for the first one's end."""
+    ended = first.ended or again.received
+    before = first.received - case.rules.timeout, first.received
+    return ended - first.received + _length(case.record.stalls, before)
+
+
+def _slept(case: _Case, process: Process, its: Request, other: Request) -> str | None:
+    """How a stop of the process explains that another one took its job: nothing else may keep it
+    from its settle so long that its lease ends, an outage of the store least of all."""
+    rules = case.rules
+    window = its.received - rules.lease, max(its.received, other.received)
     stopped = _length(process.stops, window)
-    newer = case.processes[again.process]
+    newer = case.processes[other.process]
     if stopped == 0 or newer is process:
         return None
     if newer.instance == process.instance and newer.number > process.number:

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import random
 import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +19,7 @@ import yaml
 
 from bench.crashing.judge import Process, Span
 from bench.crashing.updates import SECRET, SIGNING, settings
-from bench.machine import ROOT, free_port, server_binary
+from bench.machine import ROOT, server_binary
 from twr.edges.embedded import socket_path
 
 ENVIRONMENT = {
@@ -149,7 +151,7 @@ class EmbeddedStore(Store):
 
     async def back(self) -> None:
         """Wait until it is back."""
-        await until(self.answers, "the embedded store answers")
+        await until(self.answers, "the embedded store answers", 3 * PATIENCE)
         self.outages.end()
 
     def stop(self) -> None:
@@ -183,6 +185,16 @@ async def _pings(path: Path) -> bool:
     return answer.startswith(b"+PONG")
 
 
+def quiet_port() -> int:
+    """A port that nobody listens on, and that no client on this machine is given by chance: it
+    lies below those that the kernel hands out."""
+    while True:
+        port = random.randrange(11_000, 32_000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+
+
 class Daemon:
     """One process of an instance."""
 
@@ -190,7 +202,7 @@ class Daemon:
         self.number = number
         self.instance = instance
         self.directory = directory
-        self.port, self.admin_port = free_port(), free_port()
+        self.port, self.admin_port = quiet_port(), quiet_port()
         self.stops = Stopped()
         self.killed: float | None = None
         self.exit_expected: int | None = None

@@ -4,15 +4,17 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bench.crashing.judge import Request
+from bench.crashing.judge import Request, Span
 from bench.crashing.updates import RULES, SIGNING
 from twr import verify
 
 _HEADERS = re.compile(r"^(x-[a-z-]+|content-length): *(\S+)", re.IGNORECASE | re.MULTILINE)
+# How closely it is watched whether this process is held up, seconds.
+TICK = 0.03
 _CUT = b"HTTP/1.1 200 "
 # The answers of a service that refuses an update for good.
 REFUSED, INVALID = 500, 400
@@ -53,7 +55,7 @@ class Mood:
             return 0.0, 200
         if route == "hanging" and self.hangs:
             return 0.0, "hang"
-        delay = self.random.uniform(0.02, 0.6) if route == "slow" else 0.0
+        delay = self.random.uniform(0.02, 0.5) if route == "slow" else 0.0
         return delay, self._flaky() if route == "flaky" else 200
 
     def _flaky(self) -> Answer:
@@ -152,13 +154,21 @@ async def _left(reader: asyncio.StreamReader, seconds: float) -> bool:
         return False
 
 
-Sleep = Callable[[float], Awaitable[None]]
+async def watch_stalls(stalls: list[Span]) -> None:
+    """Note when this process was held up, until it is cancelled: what came then was seen late."""
+    before = time.monotonic()
+    while True:
+        await asyncio.sleep(TICK)
+        now = time.monotonic()
+        if now - before > 2 * TICK:
+            stalls.append((before, now))
+        before = now
 
 
-async def change_mood(mood: Mood, sleep: Sleep) -> None:
+async def change_mood(mood: Mood) -> None:
     """Now and then a route hangs for a while, until it is cancelled."""
     while True:
-        await sleep(mood.random.uniform(5.0, 20.0))
+        await asyncio.sleep(mood.random.uniform(5.0, 20.0))
         mood.hangs = True
-        await sleep(mood.random.uniform(2.0, 8.0))
+        await asyncio.sleep(mood.random.uniform(2.0, 8.0))
         mood.hangs = False

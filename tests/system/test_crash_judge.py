@@ -50,9 +50,10 @@ def judged(
     *,
     processes: tuple[Process, ...] = (Process(1, "a"), Process(2, "b")),
     outages: tuple[tuple[float, float], ...] = (),
+    stalls: tuple[tuple[float, float], ...] = (),
     dead: tuple[Dead, ...] = (),
 ) -> Verdict:
-    return judge(Record(updates, requests, processes, outages, dead), RULES)
+    return judge(Record(updates, requests, processes, outages, stalls, dead), RULES)
 
 
 def findings(verdict: Verdict) -> dict[str, list[str]]:
@@ -260,6 +261,36 @@ def test_an_answer_after_the_timeout_is_the_targets_own_fault() -> None:
     verdict = judged([sent(1)], [request(1, 0.5, took=1.2), request(1, 2.0)])
     assert dict(verdict.repeats) == {TOO_LATE: 1}
     assert verdict.unexplained_repeats == NONE
+
+
+@pytest.mark.parametrize(
+    ("stops", "other", "reason"),
+    [
+        (((0.2, 13.0),), Process(1, "b"), OUTSLEPT),
+        (((0.2, 13.5),), Process(1, "b"), None),
+        (((6.0, 13.0),), Process(3, "a"), REPLACED_ASLEEP),
+        (((6.0, 13.0),), Process(1, "a"), None),
+        ((), Process(1, "b"), None),
+    ],
+    ids=["sends late", "still asleep", "replaced", "taken by an older one", "awake"],
+)
+def test_a_process_that_slept_before_its_request_sends_it_late(
+    stops: tuple[tuple[float, float], ...], other: Process, reason: str | None
+) -> None:
+    """Another had the job and delivered it meanwhile."""
+    verdict = judged(
+        [sent(1)],
+        [request(1, 12.0, process=other.number), request(1, 13.2, process=2)],
+        processes=(other, Process(2, "a", stops=stops)),
+    )
+    assert dict(verdict.repeats) == ({reason: 1} if reason else {})
+    assert len(verdict.unexplained_repeats) == (0 if reason else 1)
+
+
+def test_a_target_that_was_held_up_saw_the_request_late() -> None:
+    """It was answered at once, but had waited for longer than the timeout by then."""
+    verdict = judged([sent(1)], [request(1, 2.0), request(1, 2.5)], stalls=((0.8, 1.95),))
+    assert dict(verdict.repeats) == {TOO_LATE: 1}
 
 
 # --- deaths -------------------------------------------------------------------------------------

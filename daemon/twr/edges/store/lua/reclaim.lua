@@ -8,13 +8,17 @@ local held = {}
 for n = 2, #ARGV do held[ARGV[n]] = true end
 
 local found = {}
+
+local function reclaim(id, route)
+  local job = call('HMGET', job_key(id), 'state', 'token')
+  if job[1] ~= 'processing' or nonce_of(job[2]) ~= nonce then return end
+  requeue(id, route, false)
+  found[#found + 1] = id
+end
+
 for _, route in ipairs(call('HKEYS', ROUTES)) do
   for _, id in ipairs(call('ZREVRANGE', route_key(route, 'processing'), 0, -1)) do
-    local job = call('HMGET', job_key(id), 'state', 'token')
-    if not held[id] and job[1] == 'processing' and nonce_of(job[2]) == nonce then
-      requeue(id, route, false)
-      found[#found + 1] = id
-    end
+    if not held[id] then reclaim(id, route) end
   end
 end
 return found

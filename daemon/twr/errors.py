@@ -11,6 +11,7 @@
     │   ├── TelegramUnreachable  69   no usable answer: network, timeout, 5xx, not JSON
     │   └── TelegramRefused      69   an answer with ok: false
     │       └── TokenInvalid     69   401 or 404: the bot token is not (or no longer) right
+    ├── DaemonUnreachable        69   no running twr answers at its admin listener
     ├── Replaced                 76   a newer process runs under the same instance name
     └── ConfigError              78   the configuration, one Problem per fault
 
@@ -84,6 +85,12 @@ class TelegramRefused(TelegramError):
 
 class TokenInvalid(TelegramRefused):
     """The Bot API knows no bot of this token (401 or 404)."""
+
+
+class DaemonUnreachable(TwrError):
+    """The daemon gives no usable answer at its admin listener."""
+
+    exit_code = 69
 
 
 class Replaced(TwrError):

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from redis import Redis
+
+from cli.commands import Place, with_store
+from servers import Server
 
 SOURCES = Path(__file__).parents[2] / "daemon"
 
@@ -66,3 +70,26 @@ def config(tmp_path: Path) -> Path:
     file = tmp_path / "twr.yaml"
     file.write_text(ROUTES)
     return file
+
+
+@pytest.fixture
+def place(short_path: Path) -> Place:
+    """A directory for a configuration, with room for sockets in it."""
+    return Place(short_path)
+
+
+@pytest.fixture
+def server(short_path: Path) -> Iterator[Server]:
+    """A running, empty Valkey."""
+    found = Server("valkey", short_path)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def redis(server: Server, place: Place) -> Iterator[Redis]:
+    """A client of that server, to which the configuration of `place` leads as well."""
+    place.write(with_store(server))
+    with Redis(unix_socket_path=str(server.socket), decode_responses=True) as client:
+        yield client

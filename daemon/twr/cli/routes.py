@@ -1,4 +1,4 @@
-"""`twr routes`: what the routes are, and which of them an update takes."""
+"""`twr routes`: what they are, which of them an update takes, and moving what waits for one."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twr.cli.common import ConfigOption, EnvFileOption, JsonOption, new_app, open_config, print_json
+from twr.cli.completion import route_names
 from twr.errors import NotFound, TwrError, UsageError
 
 if TYPE_CHECKING:
     from twr.config import Config, Route
     from twr.core.matching import Decision, Match
     from twr.core.update import Facts
+    from twr.edges.store import Store
 
 app = new_app()
 
@@ -73,6 +75,49 @@ def explain_updates(
         if expected is not None:
             differs |= _differs(facts, decisions, expected)
     if differs:
+        raise typer.Exit(1)
+
+
+@app.command("move")
+def move_work(
+    old: Annotated[str, typer.Argument(help="Where it waits; may be gone from the file.")],
+    new: Annotated[str, typer.Argument(help="Where it shall go.", autocompletion=route_names)],
+    config: ConfigOption = None,
+    env_file: EnvFileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move the waiting work of route OLD to route NEW, each update to the end of its lane there.
+
+    What is in flight stays, and so does what NEW already has: then the exit code is 1. --json
+    prints {"moved", "stayed"}.
+    """
+    from twr.cli.store import with_store
+    from twr.services.dead_letters import known_routes, require
+
+    if old == new:
+        raise UsageError("OLD and NEW are the same route")
+    loaded, environ = open_config(config, env_file)
+    ordered = {route.name: route.order == "chat" for route in loaded.routes}
+    if new not in ordered:
+        raise NotFound(_no_route(loaded, new))
+
+    async def move(store: "Store") -> tuple[int, int]:
+        known = known_routes(ordered, await store.stats())
+        require(old, known, "neither the configuration nor the store has a route")
+        return await store.move(old, new, ordered=ordered[new])
+
+    moved, stayed = with_store(loaded, environ, env_file, move)
+    _tell_moved(old, new, moved, stayed, as_json=as_json)
+
+
+def _tell_moved(old: str, new: str, moved: int, stayed: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"moved": moved, "stayed": stayed})
+    else:
+        typer.echo(f"moved {moved} from {old} to {new}")
+    if stayed:
+        why = f"in flight, or {new} has the update already"
+        typer.echo(f"{stayed} still with {old}: {why}", err=True)
         raise typer.Exit(1)
 
 

@@ -17,8 +17,10 @@ from twr.errors import TwrError
 COMMANDS = (
     ("run", "run", "Run the daemon."),
     ("check", "check", "Validate the configuration."),
+    ("status", "status", "Show the webhook, the store, the queues and the alerts."),
     ("routes", "routes", "List the routes, test updates against them, move waiting work."),
     ("webhook", "webhook", "Show, set or remove the webhook at Telegram."),
+    ("dlq", "dlq", "List, show, replay and drop dead letters."),
     ("config", "config_schema", "Print the JSON schema of the configuration."),
     ("init", "init", "Write a starter configuration with fresh secrets."),
     ("demo", "demo", "Show it all at work, on this machine alone."),

@@ -1,6 +1,7 @@
 """Starts, ends and crashes of the process."""
 
 import asyncio
+import resource
 import signal
 from pathlib import Path
 
@@ -127,6 +128,19 @@ async def test_a_second_daemon_on_the_same_directory_is_refused(short_path: Path
         assert "Traceback" not in other.log()
         await daemon.accepts(message(1))
         await daemon.comes("shop", delivered=1)
+
+
+async def test_a_shells_limit_of_descriptors_is_raised(short_path: Path) -> None:
+    """Up to the hard limit: a thousand connections are nothing unusual."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with Target() as target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+        try:
+            async with Daemon(short_path, [route("shop", target)]) as daemon:
+                found, _ = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536))
 
 
 @pytest.mark.parametrize("which", ["listen", "admin"])

@@ -1,7 +1,9 @@
 """`twr run`: the daemon."""
 
+import contextlib
 import os
 import random
+import resource
 import secrets
 import sys
 import time
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 
+DESCRIPTORS = 65_536
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -53,6 +56,7 @@ def _run(config: "Config", found: "Secrets", environ: "Mapping[str, str]", log_l
 
     # What this process and its store create is for this user alone.
     os.umask(0o077)
+    _allow_descriptors()
     for problem in (*config.warnings, *found.warnings):
         warn(problem)
     clock = Clock(time.time, time.monotonic)
@@ -76,3 +80,11 @@ def _run(config: "Config", found: "Secrets", environ: "Mapping[str, str]", log_l
         anyio.run(main, backend_options={"use_uvloop": True})
     finally:
         log.close()
+
+
+def _allow_descriptors() -> None:
+    """A shell's 1,024 are a limit for select(2), which nothing here uses; the unit allows more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -64,7 +64,7 @@ def _say_failure(stage: Stage, error: TwrError, say: Say) -> None:
         say(f"    {escape(str(error))}")
     say(f"    the daemon's log is {stage.keep_log()}; it ends with")
     for line in stage.twr.log().splitlines()[-_LAST_LINES:]:
-        say(f"      {escape(line)}")
+        say(f"      {escape(clip(line, _LONGEST))}")
 
 
 async def keep_running(stage: Stage, say: Say) -> None:

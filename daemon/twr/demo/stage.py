@@ -207,6 +207,11 @@ class Stage:
         many = f"{len(wanted)} updates" if len(wanted) > 1 else f"update {ids[0]}"
         await self.until(lambda: wanted <= set(service.ids), f"{service.name} to get {many}", seen)
 
+    async def until_none_pending(self) -> None:
+        """Wait until Telegram has handed everything over."""
+        double = self.double
+        await self.until(lambda: double.pending == 0, "none pending", lambda: double.pending)
+
     async def status(self) -> dict[str, Any]:
         """The daemon's status as /status gives it."""
         status = await self._ask("/status")

@@ -145,6 +145,7 @@ async def killed(stage: Stage) -> Facts:
         await stage.until_taken(service, ids)
         _check_order(service, ids)
     await stage.until_status(_nothing_waits, "nothing to wait any more")
+    await stage.until_none_pending()
     twice = sum(stage.shop.ids.count(update_id) > 1 for update_id in ids)
     yield f"started again: none of {len(ids)} is lost, each chat in order ({twice} came twice)"
 
@@ -172,9 +173,7 @@ async def domain_move(stage: Stage) -> Facts:
     )
     yield f"{_DRIFT} and {_PENDING} fire, in the log and the chat"
     await stage.twr.command("webhook", "set", env_file=True)
-    await stage.until(
-        lambda: stage.double.pending == 0, "none pending", lambda: stage.double.pending
-    )
+    await stage.until_none_pending()
     await stage.until_taken(stage.support, ids)
     yield f"`twr webhook set`: pending falls to 0, support has the {len(ids)}"
     for alert in (_DRIFT, _PENDING):

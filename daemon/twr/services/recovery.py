@@ -19,6 +19,8 @@ log = logging.getLogger("twr.recovery")
 EVERY = 1.0
 # A process that has not beaten for so long is taken for dead; the scripts use the same.
 LAPSED = 5.0
+# How long those that had no store get to settle what they hold before a sweep takes it.
+SETTLES_FIRST = 3.0
 REPAIR = 15.0
 TRIM = 60.0
 
@@ -79,11 +81,12 @@ class Process(Protocol):
         """The loop turns."""
 
 
-def lives(elder: Elder, now_ms: int, boot_id: str, runs: Callable[[int], bool]) -> bool:
-    """Whether an older process under our name may still be at work: it beats, and is not known
-    to be gone from this machine."""
-    beats = now_ms - elder.heartbeat_ms <= LAPSED * 1000
-    return beats and not (elder.boot_id == boot_id and not runs(elder.pid))
+def lives(elder: Elder, now_ms: int, watched_ms: int, *, here: bool, runs: bool) -> bool:
+    """Whether an older process under our name may still be at work: it beats, and if it is one of
+    this machine (`here`) it runs. What it missed before `watched_ms` may be the store's fault."""
+    if here and not runs:
+        return False
+    return now_ms - max(elder.heartbeat_ms, watched_ms) <= LAPSED * 1000
 
 
 class Recovery:
@@ -108,6 +111,8 @@ class Recovery:
         self._registered = False
         self._recovered = False
         self._replaced = False
+        self._watched_ms = 0
+        self._sweep_at: float | None = None
         self._repair_at = clock.monotonic() + REPAIR
         self._trim_at = 0.0
 
@@ -123,6 +128,7 @@ class Recovery:
             except StoreUnfit:
                 raise
             except StoreError as error:
+                self._sweep_at = None
                 self._process.store_failed(error)
             await pace.wait(stop, EVERY)
 
@@ -130,8 +136,9 @@ class Recovery:
         if not self._registered:
             await self._process.store_answers()
         await self._beat()
-        await self._sweep()
         now = self._clock.monotonic()
+        if self._sweep_at is not None and now >= self._sweep_at:
+            await self._sweep()
         if now >= self._repair_at:
             self._repair_at = now + REPAIR
             await self._repair()
@@ -142,6 +149,9 @@ class Recovery:
     async def _beat(self) -> None:
         beat = await self._store.beat(self._settings().routes, take_over=not self._registered)
         self._registered = True
+        if self._sweep_at is None:
+            self._sweep_at = self._clock.monotonic() + SETTLES_FIRST
+            self._watched_ms = beat.now_ms
         if not beat.ours and not self._replaced:
             self._replaced = True
             self._process.replaced()
@@ -161,7 +171,11 @@ class Recovery:
             self._process.recovered()
 
     def _lives(self, elder: Elder, now_ms: int) -> bool:
-        return lives(elder, now_ms, self._boot_id, self._runs)
+        here = elder.boot_id == self._boot_id
+        runs = here and self._runs(elder.pid)
+        # At the start one of another machine is judged by its heartbeat alone.
+        watched_ms = self._watched_ms if runs or self._recovered else 0
+        return lives(elder, now_ms, watched_ms, here=here, runs=runs)
 
     async def _sweep(self) -> None:
         found = await self._store.sweep()

@@ -101,11 +101,11 @@ async def cutting(_: Received, writer: asyncio.StreamWriter) -> bool:
     return False
 
 
-def endless(chunk: bytes, pause: float = 0.0, length: int = 10**12) -> Behaviour:
-    """Begins an answer of status 200 that goes on for ever, a chunk after each pause."""
+def endless(chunk: bytes, pause: float = 0.0, status: int = 200) -> Behaviour:
+    """Begins an answer that goes on for ever, a chunk after each pause."""
 
     async def behave(_: Received, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
+        writer.write(b"HTTP/1.1 %d Said\r\nContent-Length: 1000000000000\r\n\r\n" % status)
         while True:
             writer.write(chunk)
             await writer.drain()

@@ -302,13 +302,6 @@ async def test_store_down(listener: Listener, error: StoreError) -> None:
     assert (counts.rejected_, counts.errors, counts.accepted) == (["unavailable"], 1, 0)
 
 
-async def test_store_slow(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same when it takes too long."""
-    monkeypatch.setattr(module, "STORE_TIMEOUT", 0.05)
-    listener.store.gate = asyncio.Event()
-    assert (await listener.post())[0] == 503
-
-
 async def test_slow_body(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """408 when it does not come to its end in time, however it trickles."""
     monkeypatch.setattr(module, "BODY_TIMEOUT", 0.2)

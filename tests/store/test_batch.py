@@ -29,8 +29,10 @@ class Server:
             raise self.error
         return [-n if n >= 0 else StoreFull(str(n)) for n in items][self.wrong :]
 
-    def batch(self, most: int = 100, most_weight: int = 10_000) -> Batch[int, int]:
-        return Batch(self, most=most, weigh=abs, most_weight=most_weight)
+    def batch(
+        self, most: int = 100, most_weight: int = 10_000, patience: float = 60.0
+    ) -> Batch[int, int]:
+        return Batch(self, most=most, patience=patience, weigh=abs, most_weight=most_weight)
 
 
 async def started(server: Server, batch: Batch[int, int], *items: int) -> list[asyncio.Task[int]]:
@@ -52,6 +54,20 @@ async def test_those_who_come_meanwhile_share_the_next_call() -> None:
     server.go.release()
     assert await asyncio.gather(*tasks) == [0, -3, -1, -2]
     assert server.calls == [[0], [3, 1, 2]]
+
+
+async def test_patience_ends() -> None:
+    """Who waits too long is told so, whether the item was sent or not; the next call is not hurt."""
+    server = Server()
+    batch = server.batch(patience=0.05)
+    tasks = await started(server, batch, 1)
+    for task in tasks:
+        with pytest.raises(StoreUnavailable, match="too slow"):
+            await task
+    server.go.release()
+    server.go.release()
+    assert await batch.submit(2) == -2
+    assert server.calls == [[0], [2]]
 
 
 async def test_those_who_come_at_once_share_the_first_call() -> None:

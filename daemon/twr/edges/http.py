@@ -1,6 +1,7 @@
 """Hypercorn, tamed: one socket, one application, ended by an event and by nothing else."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -59,25 +60,65 @@ async def serve(
         raise RuntimeError("the HTTP server ended by itself")
 
 
+class _IdleWatch:
+    """In place of Hypercorn's idle task, which is made anew for each request: one task for a
+    connection's life looks now and then whether it has been idle for too long."""
+
+    def __init__(self, connection: TCPServer) -> None:
+        self._connection = connection
+        self._idle_since: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._over = False
+
+    async def restart(self, tasks: Any, _action: object) -> None:
+        """The connection is idle from now on."""
+        if self._over:
+            return
+        self._idle_since = self._connection.loop.time()
+        if self._task is None:
+            self._task = tasks._task_group.create_task(self._watch())
+        elif self._connection.context.terminated.is_set():
+            await self._connection._initiate_server_close()
+
+    async def stop(self) -> None:
+        """The connection is busy."""
+        self._idle_since = None
+
+    def end(self) -> None:
+        """The connection is no more."""
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _watch(self) -> None:
+        keep_alive = self._connection.config.keep_alive_timeout
+        left = keep_alive
+        while left > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._connection.context.terminated.wait(), left)
+                break
+            idle = self._idle_since
+            left = keep_alive - (self._connection.loop.time() - idle if idle is not None else 0)
+        if self._idle_since is not None:
+            await asyncio.shield(self._connection._initiate_server_close())
+
+
 class _Connection(TCPServer):
     """Hypercorn's, but one that its client has closed ends at once: Hypercorn's own waits out the
     keep-alive, holding a descriptor for each client that opens a connection per request."""
 
-    _gone = False
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.idle_task = self._watch = _IdleWatch(self)  # type: ignore[assignment]
 
     async def _read_data(self) -> None:
         try:
             await super()._read_data()
         finally:
-            self._gone = True
-            await self.idle_task.stop()
-
-    async def _idle_timeout(self) -> None:
-        if not self._gone:
-            await super()._idle_timeout()
+            self._watch.end()
 
 
-hypercorn_run.TCPServer = _Connection  # type: ignore[attr-defined]
+hypercorn_run.TCPServer = _Connection  # type: ignore[attr-defined, assignment]
 
 
 class _Config(Config):

@@ -3,9 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from twr.errors import StoreError
+from twr.errors import StoreError, StoreUnavailable
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -13,6 +13,8 @@ Answer = TypeVar("Answer")
 
 class Batch(Generic[Item, Answer]):
     """Hands items to `call` in order, as many at once as are waiting, one call at a time.
+
+    `patience` is how many seconds a caller waits at most.
 
     `call` returns an answer or an error per item; an error it raises goes to each of its items. A
     caller that is cancelled takes back an item that has not been sent yet and harms no other.
@@ -23,23 +25,31 @@ class Batch(Generic[Item, Answer]):
         call: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | StoreError]]],
         *,
         most: int,
+        patience: float,
         weigh: Callable[[Item], int],
         most_weight: int,
     ) -> None:
         self._call = call
         self._most = most
+        self._patience = patience
         self._weigh = weigh
         self._most_weight = most_weight
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._runner: asyncio.Task[None] | None = None
 
     async def submit(self, item: Item) -> Answer:
-        """The answer to one item; raises what its call raised."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        """The answer to one item; raises what its call raised, StoreUnavailable when that takes
+        longer than the patience."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, future))
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
-        return await future
+        timer = loop.call_later(self._patience, _give_up, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
 
     async def _run(self) -> None:
         try:
@@ -83,6 +93,11 @@ class Batch(Generic[Item, Answer]):
                 batch.append((item, future))
                 weight += self._weigh(item)
         return batch
+
+
+def _give_up(future: "asyncio.Future[Any]") -> None:
+    if not future.done():
+        future.set_exception(StoreUnavailable("the store is too slow"))
 
 
 def _copy(error: Exception) -> Exception:

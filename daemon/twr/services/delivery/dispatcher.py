@@ -25,6 +25,9 @@ POLL = 1.0
 MOST_SETTLES = 256
 # Pauses between calls to a store that fails.
 FIRST_PAUSE, MOST_PAUSE = 0.05, 1.0
+# How often leases of ours are looked for that nobody told us of: a call that was given up can
+# still reach the store long after.
+RECLAIM = 5.0
 # How long the last settles of a drain may take.
 FLUSH = 5.0
 
@@ -39,6 +42,7 @@ class Delivery:
         self._routes: dict[str, RunningRoute] = {}
         self._alone = Alone()
         self._poll_at = 0.0
+        self._reclaim_at = 0.0
         self._pause = 0.0
         self._offers_out = 0
         self._unsure = False
@@ -137,7 +141,7 @@ class Delivery:
         run again."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._wake_on, stop)
-            with self._flights.within(tasks):
+            async with self._flights.within():
                 self._claiming = self._unsure = True
                 while not stop.is_set():
                     await self._step()
@@ -168,6 +172,7 @@ class Delivery:
         self._given.alive()
         if self._pause:
             await anyio.sleep(self._pause)
+        self._unsure = self._unsure or self._given.clock.monotonic() >= self._reclaim_at
         if self._unsure and not await self._reclaim():
             return
         now = self._given.clock.monotonic()
@@ -190,7 +195,9 @@ class Delivery:
         """When time alone changes what can be done; only an event does while nothing starts."""
         if not self._claiming or self._wants_alone(now):
             return now + POLL
-        moments = (run.wakes_at(now) for run in self._routes.values())
+        moments = [run.wakes_at(now) for run in self._routes.values()]
+        if self._suspects_wait():
+            moments.append(self._alone.turn_at)
         return min((at for at in moments if at is not None), default=self._poll_at)
 
     async def _turn(self, settles: list[Settle], claims: list[Claim], now: float) -> None:
@@ -281,9 +288,11 @@ class Delivery:
 
     # --- what to claim ----------------------------------------------------------------------
 
+    def _suspects_wait(self) -> bool:
+        return any(run.suspects and not run.breaker.open for run in self._routes.values())
+
     def _wants_alone(self, now: float) -> bool:
-        waits = any(run.suspects and not run.breaker.open for run in self._routes.values())
-        return self._alone.wanted(self._flights.held, waits, now)
+        return self._alone.wanted(self._flights.held, self._suspects_wait(), now)
 
     def _claims(self, now: float) -> list[Claim]:
         if not self._claiming:
@@ -326,4 +335,5 @@ class Delivery:
             self._expect_news()
         self._store_back()
         self._unsure = False
+        self._reclaim_at = self._given.clock.monotonic() + RECLAIM
         return True

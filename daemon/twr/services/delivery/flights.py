@@ -1,11 +1,12 @@
 """The jobs that this process holds leases of: each from its start to the settle it ends with."""
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
-from anyio.abc import TaskGroup
+import anyio
 
 from twr.core.jobs import Job, Settle
 from twr.core.outcome import Answer
@@ -27,19 +28,27 @@ class Flights:
         self._landed = landed
         self._judge = Judge(given.clock, given.random, given.hidden)
         self._settles: deque[Settle] = deque()
-        self._tasks: TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = False
+        self._fault: BaseException | None = None
 
-    @contextmanager
-    def within(self, tasks: TaskGroup) -> Iterator[None]:
-        """Flights start as tasks of this group; before and after, what starts is given back."""
+    @asynccontextmanager
+    async def within(self) -> AsyncIterator[None]:
+        """Flights start in here, and those that have not ended are cancelled at its end; before
+        and after, what starts is given back."""
         waiting = {settle.id for settle in self._settles}
         # What a crash of the loop left unsettled is nobody's any more: it is reclaimed.
         self.held = {name: job for name, job in self.held.items() if name in waiting}
-        self._tasks = tasks
+        self._open, self._fault = True, None
         try:
             yield
         finally:
-            self._tasks = None
+            self._open = False
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait(self._tasks)
 
     def start(self, run: RunningRoute | None, job: Job, now_ms: int, now: float) -> None:
         """Start a leased job, or give it back where its route has gone or is paused since.
@@ -48,7 +57,7 @@ class Flights:
         """
         self.held[job.id] = job
         paused = run is not None and run.breaker.open and not run.breaker.allowance(now, 1)
-        if run is None or paused or self._tasks is None:
+        if run is None or paused or not self._open:
             self._land(_given_back(job))
             return
         left = (job.expires_ms - now_ms) / 1000 if job.expires_ms else float("inf")
@@ -56,10 +65,20 @@ class Flights:
         run.flying += 1
         if leased.probe:
             run.breaker.probe()
-        self._tasks.start_soon(self._fly, run, leased)
+        # A plain task: one of a group costs a tenth of a delivery more, and needs no scope here.
+        task = asyncio.create_task(self._fly(run, leased))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._fault = task.exception()
 
     def take(self, most: int) -> list[Settle]:
-        """The oldest settles, for the store."""
+        """The oldest settles, for the store. Raises what a flight has crashed with."""
+        if self._fault is not None:
+            raise self._fault
         return [self._settles.popleft() for _ in range(min(len(self._settles), most))]
 
     def take_back(self, settles: Sequence[Settle]) -> None:

@@ -11,6 +11,8 @@ from twr.errors import StoreError, StoreFull, StoreUnavailable
 # What one store call may carry.
 MOST_UPDATES = 64
 MOST_BYTES = 4 * 1024 * 1024
+# Seconds until a caller is told that the store is too slow.
+PATIENCE = 5.0
 
 
 class Store(Protocol):
@@ -39,6 +41,7 @@ class Accepting:
         self._batch = Batch(
             self._accept_all,
             most=MOST_UPDATES,
+            patience=PATIENCE,
             weigh=lambda arrival: len(arrival.body),
             most_weight=MOST_BYTES,
         )

@@ -28,7 +28,6 @@ from twr.services.ingress.callers import Headers, client_of, may_call
 log = logging.getLogger("twr.ingress")
 
 BODY_TIMEOUT = 10.0
-STORE_TIMEOUT = 5.0
 SECRET_HEADER = b"x-telegram-bot-api-secret-token"
 _KNOCK = WRONG_SECRET.encode()
 
@@ -153,10 +152,7 @@ class Ingress:
 
     async def _store(self, arrival: Arrival) -> Accepted:
         try:
-            async with asyncio.timeout(STORE_TIMEOUT):
-                return await self._given.store.accept(arrival)
-        except TimeoutError:
-            log.warning("update not stored %s", kv(error="the store is too slow"))
+            return await self._given.store.accept(arrival)
         except StoreError as error:
             log.warning("update not stored %s", kv(error=error))
         self._given.measures.store_error()
@@ -242,8 +238,12 @@ def application(given: Dependencies) -> Quart:
             answer = await ingress.answer(scope, receive)
             if answer is not None:
                 await _send(send, answer)
-        else:
+        elif scope["raw_path"].startswith(b"/"):
             await rest(scope, receive, send)
+        else:
+            # Quart would read it as a URL, and fails at some that are none.
+            given.measures.rejected(answers.NOT_FOUND.word)
+            await _send(send, answers.NOT_FOUND)
 
     app.asgi_app = asgi  # type: ignore[method-assign]
     return app

@@ -25,6 +25,11 @@ class Alone:
             return False
         return True
 
+    @property
+    def turn_at(self) -> float:
+        """When the next one may start that waits now."""
+        return self._after
+
     def began(self, job_id: str) -> None:
         """This one is leased and starts."""
         self._job = job_id

@@ -1,0 +1,195 @@
+"""Stores that lose what they were given: their data, their scripts."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from servers import SERVERS, Server
+from system.faults.conftest import StartServer
+from system.faults.tools import (
+    KEYS,
+    answer,
+    command,
+    complaints,
+    forgotten,
+    hand_over_all,
+    in_order,
+    most_lines_a_second,
+)
+from system.harness import Daemon, message, route
+from targets import Target, late
+from until import until
+
+pytestmark = pytest.mark.anyio
+
+Lose = Callable[[], Awaitable[object]]
+
+
+async def keep_sending(daemon: Daemon, accepted: dict[int, float], stop: asyncio.Event) -> None:
+    """New updates of 20 chats, one after another, by four senders; when each was answered 202."""
+    numbers = count()
+
+    async def send() -> None:
+        while not stop.is_set():
+            n = next(numbers)
+            if await answer(daemon, message(n, chat=n % 20)) == 202:
+                accepted[n] = time.monotonic()
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(send() for _ in range(4)))
+
+
+async def lose_in_traffic(daemon: Daemon, target: Target, lose: Lose) -> None:
+    """While updates come, let the store lose its data; those that follow are delivered in 5 s."""
+    accepted: dict[int, float] = {}
+    stop = asyncio.Event()
+    sending = asyncio.create_task(keep_sending(daemon, accepted, stop))
+    await target.has(100)
+    written = len(daemon.log())
+    await lose()
+    lost_at, answered = time.monotonic(), len(accepted)
+    await until(lambda: len(accepted) > answered + 200, 20, "updates after the loss")
+    stop.set()
+    await sending
+    later = [n for n, at in accepted.items() if at > lost_at]
+    await until(lambda: set(later) <= set(target.ids), 5, "what came after the loss")
+    arrived = {request.update_id: request.at for request in target.received}
+    assert max(arrived[n] - accepted[n] for n in later) < 5
+    assert len(target.ids) == len(set(target.ids))
+    assert most_lines_a_second(daemon.log()[written:]) < 20
+    assert daemon.running
+    await daemon.comes("shop", processing=0, waiting=0)
+
+
+@pytest.mark.parametrize("kind", ["embedded", *SERVERS])
+async def test_a_store_that_is_emptied(
+    kind: str, short_path: Path, start_server: StartServer
+) -> None:
+    """FLUSHALL in the middle of traffic: what comes then is delivered within 5 s, in few words."""
+    url = None if kind == "embedded" else start_server(kind).url
+    async with (
+        Target(late(0.05)) as target,
+        Daemon(short_path, [route("shop", target)], store_url=url) as daemon,
+    ):
+        await lose_in_traffic(daemon, target, lambda: command(daemon.store_url, "FLUSHALL"))
+        await daemon.ready()
+        await forgotten(daemon.store_url)
+
+
+async def test_a_store_that_comes_back_empty(short_path: Path, start_server: StartServer) -> None:
+    """A killed store whose data is gone with it is served as a new one."""
+    server = start_server("redis", "--appendonly", "no")
+
+    async def replace() -> None:
+        server.kill()
+        server.start()
+
+    async with (
+        Target(late(0.05)) as target,
+        Daemon(short_path, [route("shop", target)], store_url=server.url) as daemon,
+    ):
+        await lose_in_traffic(daemon, target, replace)
+        await daemon.ready()
+        await forgotten(server.url)
+
+
+async def test_two_instances_on_a_store_that_is_emptied(
+    short_path: Path, start_server: StartServer
+) -> None:
+    """Neither takes the other for a rival, and both go on."""
+    server = start_server()
+    async with AsyncExitStack() as stack:
+        target = await stack.enter_async_context(Target(late(0.05)))
+        daemons = []
+        for name in ("a", "b"):
+            (short_path / name).mkdir()
+            daemon = Daemon(
+                short_path / name, [route("shop", target)], store_url=server.url, instance=name
+            )
+            daemons.append(await stack.enter_async_context(daemon))
+        await lose_in_traffic(daemons[0], target, lambda: command(server.url, "FLUSHALL"))
+        assert all(daemon.running for daemon in daemons)
+
+
+@pytest.mark.parametrize("lost", ["instance", "routes", "alerts", "all", "processing", "seen"])
+async def test_a_store_that_lost_one_kind_of_key(
+    lost: str, short_path: Path, start_server: StartServer
+) -> None:
+    """Whatever keys are deleted in the middle of traffic, what comes then is delivered."""
+    server = start_server()
+    patterns = {
+        "instance": f"{KEYS.tag}:instance:*",
+        "routes": f"{KEYS.tag}:routes",
+        "alerts": f"{KEYS.tag}:alerts",
+        "all": f"{KEYS.tag}:route:*:all",
+        "processing": f"{KEYS.tag}:route:*:processing",
+        "seen": f"{KEYS.tag}:seen:*",
+    }
+
+    async def lose() -> None:
+        names = await command(server.url, "KEYS", patterns[lost])
+        assert names or lost == "alerts"
+        if names:
+            await command(server.url, "DEL", *(name.decode() for name in names))
+
+    async with (
+        Target(late(0.05)) as target,
+        Daemon(short_path, [route("shop", target)], store_url=server.url) as daemon,
+    ):
+        await lose_in_traffic(daemon, target, lose)
+        await forgotten(server.url)
+
+
+async def test_scripts_that_are_flushed_under_load(short_path: Path, server: Server) -> None:
+    """The store forgets its scripts again and again: no error, no line, all delivered once."""
+
+    async def flush(stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await command(server.url, "SCRIPT", "FLUSH")
+            await asyncio.sleep(0.01)
+
+    async with (
+        Target() as target,
+        Daemon(short_path, [route("shop", target)], store_url=server.url) as daemon,
+    ):
+        written = len(daemon.log())
+        stop = asyncio.Event()
+        flushing = asyncio.create_task(flush(stop))
+        updates = [message(n, chat=n) for n in range(500)]
+
+        async def accept(n: int) -> None:
+            await daemon.accepts(*updates[n::20])
+
+        await asyncio.gather(*(accept(n) for n in range(20)))
+        await daemon.comes("shop", delivered=500, failed_attempts=0)
+        stop.set()
+        await flushing
+        assert complaints(daemon.log()[written:]) == []
+        assert await daemon.metric("twr_store_errors_total") == 0
+        assert await in_order(server.url) == []
+    assert sorted(target.ids) == list(range(500))
+
+
+async def test_a_store_that_is_restarted_under_load(short_path: Path, server: Server) -> None:
+    """Its scripts and connections are gone three times: all that got a 202 is delivered."""
+    async with (
+        Target(late(0.01)) as target,
+        Daemon(short_path, [route("shop", target)], store_url=server.url) as daemon,
+    ):
+        sending = asyncio.create_task(
+            hand_over_all(daemon, (message(n, chat=n % 50) for n in range(600)))
+        )
+        for enough in (50, 200, 350):
+            await target.has(enough)
+            server.kill() if enough == 200 else server.stop()
+            server.start()
+        await sending
+        await until(lambda: set(target.ids) == set(range(600)), 20, "all updates")
+        await daemon.comes("shop", processing=0, waiting=0)
+        await forgotten(server.url)
+    assert len(target.ids) == 600

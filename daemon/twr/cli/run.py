@@ -85,10 +85,11 @@ def _run(config: "Config", found: "Secrets", environ: "Mapping[str, str]", log_l
 
 
 def _collect_less() -> None:
-    """What is loaded by now stays; and a full collection in the middle of a burst is felt."""
+    """What is loaded by now stays, and without it a full collection is not felt. There have to be
+    some: a connection that has ended is a cycle, and hostile callers can open many."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(20_000, 2, 2)
 
 
 def _allow_descriptors() -> None:

@@ -1,8 +1,10 @@
 """The real daemon as a process: what it is configured with, what is sent to it, what it says."""
 
 import asyncio
+import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -65,10 +67,14 @@ def signed(request: Received, secret: str = SIGNING) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that nobody listens on, below those that outgoing connections take."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                sock.bind(("127.0.0.1", port))
+                return port
 
 
 class Daemon:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,15 @@ KEYS = Keys("twr", "main")
 
 async def hand_over(daemon: Daemon, update: Mapping[str, Any], within: float = 60.0) -> None:
     """Send an update as Telegram does: again and again until it is answered 202."""
+    await hand_over_to(lambda: daemon, update, within)
+
+
+async def hand_over_to(
+    choose: Callable[[], Daemon], update: Mapping[str, Any], within: float = 60.0
+) -> None:
+    """The same, where there is more than one daemon: each time to the one that is chosen."""
     async with asyncio.timeout(within):
-        while await answer(daemon, update) != 202:  # noqa: ASYNC110 - Telegram, too, is told nothing
+        while await answer(choose(), update) != 202:  # noqa: ASYNC110 - nobody tells Telegram
             await asyncio.sleep(0.05)
 
 
@@ -104,9 +111,14 @@ def most_lines_a_second(log: str) -> int:
 
 
 def complaints(log: str) -> list[str]:
-    """The lines of a log from warning on."""
-    levels = (" warning ", " error ", " critical ")
-    return [line for line in log.splitlines() if any(level in line[:40] for level in levels)]
+    """The lines of a log from warning on, but for what is said at the start of how it is set up."""
+    of_setup = ("probe off", "append-only file", "appendfsync")
+    return [
+        line
+        for line in log.splitlines()
+        if line[25:34].strip() in ("warning", "error", "critical")
+        and not any(words in line for words in of_setup)
+    ]
 
 
 def processor_seconds(pid: int) -> float:

@@ -181,7 +181,12 @@ class Delivery:
         if not settles and not claims:
             await self._sleep(max(0.0, self._wakes_at(now) - now))
             return
-        await self._turn(settles, claims, now)
+        try:
+            await self._turn(settles, claims, now)
+        except BaseException:
+            # A crash of the loop is no reason to deliver again what has been delivered.
+            self._flights.take_back(settles)
+            raise
 
     async def _sleep(self, seconds: float) -> None:
         try:

@@ -32,6 +32,7 @@ def fed_metrics() -> Metrics:
     metrics.dead_letters({("shop", "attempts"): 2})
     metrics.breaker("shop", True)
     metrics.lease_expired(3)
+    metrics.dead_letters_trimmed(4)
     metrics.stale_settle()
     metrics.store_error()
     metrics.webhook(True, 6, 1_788_088_524.0)

@@ -21,6 +21,7 @@ LABELS = {
     "twr_dead_letters": {"route", "reason"},
     "twr_breaker_open": {"route"},
     "twr_lease_expired_total": set(),
+    "twr_dead_letters_trimmed_total": set(),
     "twr_stale_settles_total": set(),
     "twr_store_errors_total": set(),
     "twr_webhook_url_matches": set(),
@@ -77,6 +78,7 @@ def test_what_was_told_is_what_is_shown() -> None:
     found = {key: value(metrics, key[0], **{key[1]: key[2]}) for key in expected}
     assert found == expected
     assert value(metrics, "twr_lease_expired_total") == 3
+    assert value(metrics, "twr_dead_letters_trimmed_total") == 4
     assert value(metrics, "twr_stale_settles_total") == 1
     assert value(metrics, "twr_webhook_pending_updates") == 6
     assert [

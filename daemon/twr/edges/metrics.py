@@ -23,6 +23,7 @@ REJECTED = (
     "too_large",
     "timeout",
     "unavailable",
+    "disconnected",
     "method_not_allowed",
     "not_found",
 )
@@ -51,7 +52,7 @@ class Metrics:
         self._received[outcome].inc()
 
     def rejected(self, reason: str) -> None:
-        """A request was refused; `reason` is the status word of the answer."""
+        """A request was refused; `reason` is the status word of the answer, or `disconnected`."""
         self._rejected[reason].inc()
 
     def delivery(self, route: str, outcome: str, seconds: float) -> None:
@@ -91,6 +92,10 @@ class Metrics:
     def lease_expired(self, count: int = 1) -> None:
         """Leases ran out, and their jobs were taken back."""
         self._lease_expired.inc(count)
+
+    def dead_letters_trimmed(self, count: int) -> None:
+        """The oldest dead letters were dropped, being too old or too many."""
+        self._trimmed.inc(count)
 
     def stale_settle(self, count: int = 1) -> None:
         """Settles were refused, the job having been claimed by somebody else."""
@@ -191,6 +196,9 @@ class Metrics:
             return Counter(name, text, registry=registry)
 
         self._lease_expired = counter("twr_lease_expired_total", "Leases that ran out.")
+        self._trimmed = counter(
+            "twr_dead_letters_trimmed_total", "Dead letters dropped, being too old or too many."
+        )
         self._stale_settles = counter(
             "twr_stale_settles_total", "Settles refused, the job being somebody else's by then."
         )

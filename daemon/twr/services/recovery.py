@@ -23,6 +23,8 @@ LAPSED = 5.0
 SETTLES_FIRST = 3.0
 REPAIR = 15.0
 TRIM = 60.0
+# So many deaths of a sweep are told one by one: a day's backlog may expire at once.
+MOST_NAMED = 20
 
 
 class DeadLetters(Protocol):
@@ -73,6 +75,9 @@ class Process(Protocol):
 
     def leases_expired(self, count: int) -> None:
         """Leases that ran out were given back."""
+
+    def trimmed(self, count: int) -> None:
+        """Dead letters were dropped, being too old or too many."""
 
     def work_found(self) -> None:
         """Something was made ready."""
@@ -199,9 +204,12 @@ class Recovery:
         dropped = await self._store.dead_letters.trim(settings.max_age, settings.max_count)
         if dropped:
             log.warning("dead letters trimmed %s", kv(count=dropped))
+            self._process.trimmed(dropped)
 
 
 def _tell_dead(found: Swept) -> None:
     for reason, jobs in (("expired", found.expired), ("poison", found.poison)):
-        for job in jobs:
+        for job in jobs[:MOST_NAMED]:
             log.warning("dead letter %s", kv(job=job, reason=reason))
+        if len(jobs) > MOST_NAMED:
+            log.warning("dead letters %s", kv(more=len(jobs) - MOST_NAMED, reason=reason))

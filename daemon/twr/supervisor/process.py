@@ -97,6 +97,10 @@ class Process:
         """Leases ran out."""
         self.metrics.lease_expired(count)
 
+    def trimmed(self, count: int) -> None:
+        """Dead letters were dropped."""
+        self.metrics.dead_letters_trimmed(count)
+
     def work_found(self) -> None:
         """Something was made ready."""
         if self.delivery is not None:

@@ -60,12 +60,45 @@ async def test_a_bad_file_keeps_what_runs(short_path: Path) -> None:
 
 
 async def test_what_cannot_change_is_named(short_path: Path) -> None:
-    """The rest of the file is taken over."""
+    """The rest of the file is taken over; back to what runs is no change."""
     async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
         daemon.write(instance="vps-2", routes=[route("shop", target), route("two", target)])
         await daemon.says("config needs a restart setting=instance")
         await daemon.says("config loaded .*routes=2")
         assert (await daemon.status())["instance"] == "vps-1"
+        daemon.write(instance="vps-1", routes=[route("shop", target)])
+        await daemon.says("config loaded .*routes=1")
+        assert len(daemon.logged("config needs a restart")) == 1
+
+
+async def test_a_warning_of_a_new_file_is_told_once(short_path: Path) -> None:
+    """Not again with each file that has it too."""
+    async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        fancy = route("fancy", target, match={"update_types": ["mesage"]})
+        daemon.write(routes=[route("shop", target), fancy])
+        await daemon.says("config loaded .*routes=2")
+        daemon.write(routes=[route("shop", target), fancy, route("more", target)])
+        await daemon.says("config loaded .*routes=3")
+        assert len(daemon.logged("config warning=.*did you mean message")) == 1
+
+
+async def test_a_route_that_is_gone_for_good_leaves_the_metrics(short_path: Path) -> None:
+    """The store still knows it, but nothing waits there."""
+    async with Target() as target:
+        routes = [route("shop", target), route("other", target)]
+        async with Daemon(short_path, routes) as daemon:
+            await daemon.accepts(message(1), deliveries=2)
+            await daemon.comes("other", delivered=1, waiting=0)
+            assert 'route="other"' in await _metrics(daemon)
+            daemon.write(routes=routes[:1])
+            await daemon.says("config loaded .*routes=1")
+            shown = await _metrics(daemon)
+            assert ('route="other"' in shown, 'route="shop"' in shown) == (False, True)
+
+
+async def _metrics(daemon: Daemon) -> str:
+    async with daemon.session.get(f"{daemon.admin_url}/metrics") as answer:
+        return await answer.text()
 
 
 async def test_a_file_that_is_away_for_a_moment_changes_nothing(short_path: Path) -> None:

@@ -14,7 +14,7 @@ from twr.config.secrets import BOT_KEYS, STORE_KEYS, Reference, Secrets, resolve
 from twr.config.urls import userinfo
 from twr.core.backoff import Backoff
 from twr.core.breaker import BreakerPolicy
-from twr.core.matching import Rule
+from twr.core.matching import Rule, wanted_types
 from twr.errors import Problem
 
 Network = IPv4Network | IPv6Network
@@ -164,6 +164,12 @@ class Config:
     def rules(self) -> tuple[Rule, ...]:
         """The rules of all routes, in the order of the file."""
         return tuple(route.rule for route in self.routes)
+
+    @property
+    def allowed_updates(self) -> tuple[str, ...]:
+        """What Telegram is to send: as listed, or what the routes need; empty is its default."""
+        listed = self.bot.allowed_updates
+        return wanted_types(self.rules) if listed == "auto" else listed
 
     def secrets(self, environ: Mapping[str, str]) -> Secrets:
         """Every secret the file names: from `environ`, or from files read now.

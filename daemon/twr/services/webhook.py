@@ -9,15 +9,11 @@ import anyio
 from twr.config import Config, Secrets
 from twr.core.clock import Clock
 from twr.core.drift import shown_url
-from twr.core.matching import wanted_types
 from twr.core.text import clip, escape
 from twr.core.webhook_url import is_official, refusal
 from twr.edges.front import Answer
 from twr.edges.telegram import WebhookInfo
 from twr.errors import ConfigError, Problem, TelegramRefused, TelegramUnreachable
-
-WAIT = 30.0
-"""Seconds that `set` watches the pending updates by default."""
 
 LOOK_EVERY = 0.5
 _LONGEST_PAUSE = 10
@@ -64,9 +60,7 @@ def order(config: Config, *, drop_pending: bool = False) -> Order:
     if reason is not None:
         problem = f"bot.webhook_url: Telegram would refuse it: {reason}"
         raise ConfigError([Problem(str(config.file), 0, problem)])
-    listed = config.bot.allowed_updates
-    types = wanted_types(config.rules) if listed == "auto" else listed
-    return Order(url, types, config.bot.max_connections, drop_pending)
+    return Order(url, config.allowed_updates, config.bot.max_connections, drop_pending)
 
 
 def bot_token(config: Config, secrets: Secrets) -> str:

@@ -1,12 +1,11 @@
 """What the process runs with now, in the form that each service asks for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from twr.config import Config, Secrets
 from twr.core.drift import Limits, Wanted
 from twr.core.jobs import Destination
-from twr.core.matching import wanted_types
 from twr.services import ingress, probe, recovery
 from twr.services.delivery import RouteSecrets
 
@@ -44,12 +43,6 @@ def derive(config: Config, secrets: Secrets) -> Current:
     )
 
 
-def allowed_updates(config: Config) -> Sequence[str]:
-    """What Telegram is to send: as listed, or what the routes need."""
-    listed = config.bot.allowed_updates
-    return wanted_types([route.rule for route in config.routes]) if listed == "auto" else listed
-
-
 def _ingress(config: Config, secrets: Secrets) -> ingress.Settings:
     return ingress.Settings(
         path=config.path,
@@ -57,7 +50,7 @@ def _ingress(config: Config, secrets: Secrets) -> ingress.Settings:
         trusted_networks=config.trusted_networks,
         trusted_proxies=config.trusted_proxies,
         secrets=secrets.webhook,
-        rules=tuple(route.rule for route in config.routes),
+        rules=config.rules,
         destinations={
             route.name: Destination(route.name, route.order == "chat", route.max_pending)
             for route in config.routes
@@ -68,8 +61,8 @@ def _ingress(config: Config, secrets: Secrets) -> ingress.Settings:
 def _probe(config: Config) -> probe.Settings:
     bot = config.bot
     return probe.Settings(
-        wanted=Wanted(bot.webhook_url, bot.max_connections, tuple(allowed_updates(config))),
-        rules=tuple(route.rule for route in config.routes),
+        wanted=Wanted(bot.webhook_url, bot.max_connections, config.allowed_updates),
+        rules=config.rules,
         listed=bot.allowed_updates != "auto",
         interval=config.probe.interval,
         limits=Limits(

@@ -62,6 +62,7 @@ class Daemon:
     def __init__(self, config: Config, secrets: Secrets, given: Surroundings) -> None:
         self._given = given
         self._file = config.file
+        self._started_with = config
         self._current = derive(config, secrets)
         self._embedded = (
             Embedded(config.store.dir, config.store.max_memory) if config.store.embedded else None
@@ -298,8 +299,13 @@ class Daemon:
         await self._swap(config, config.secrets(self._given.environ), cause)
 
     async def _swap(self, config: Config, secrets: Secrets, cause: str) -> None:
-        for name in unchangeable_differences(self._current.config, config):
+        for name in unchangeable_differences(self._started_with, config):
             log.warning("config needs a restart %s", kv(setting=name))
+        before = self._current
+        told = {*before.config.warnings, *before.secrets.warnings}
+        for problem in (*config.warnings, *secrets.warnings):
+            if problem not in told:
+                log.warning("config %s", kv(warning=problem))
         self._given.hide(secrets.all())
         self._current = derive(config, secrets)
         if config.bot.username is not None:
@@ -321,6 +327,7 @@ class _Loop:
         self.recovered = process.recovered
         self.replaced = process.replaced
         self.leases_expired = process.leases_expired
+        self.trimmed = process.trimmed
         self.work_found = process.work_found
         self.alive = lambda: process.alive(name)
 

@@ -1,9 +1,9 @@
 """The status and the metrics: what the store counts, joined with what this process knows."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from twr.core.drift import utc
 from twr.core.jobs import RouteStats, Stats
 from twr.edges.metrics import Metrics
 from twr.errors import StoreError
@@ -43,7 +43,7 @@ class Status:
         for run in self._running().values():
             metrics.breaker(run.route.name, run.breaker.open)
         if stats is not None:
-            _measure(metrics, stats)
+            _measure(metrics, stats, self._running())
         return metrics.render()
 
     async def _stats(self) -> Stats | None:
@@ -101,8 +101,12 @@ def _dead_by_route(stats: Stats | None) -> dict[str, int]:
     return found
 
 
-def _measure(metrics: Metrics, stats: Stats) -> None:
+def _measure(metrics: Metrics, stats: Stats, running: Collection[str]) -> None:
+    """The store knows a route for ever: one that is gone is shown while work waits for it."""
     for route in stats.routes:
+        if route.name not in running and not route.waiting:
+            metrics.forget_route(route.name)
+            continue
         metrics.queue(
             route.name,
             ready=route.ready + route.suspects,
@@ -112,8 +116,3 @@ def _measure(metrics: Metrics, stats: Stats) -> None:
             oldest_seconds=oldest_seconds(route, stats.now_ms),
         )
     metrics.dead_letters(stats.dead)
-
-
-def utc(seconds: float) -> str:
-    """A unix time as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -133,7 +133,6 @@ class _Watch:
         self._count_now = anyio.Event()
         self._unsaved = anyio.Event()
         self._named: Bot | None = None
-        self._warned = False
 
     async def claim(self) -> None:
         """Find out, again and again, whether this is the instance that probes."""
@@ -178,17 +177,11 @@ class _Watch:
     async def _cycle(self, settings: Settings) -> bool:
         """One look; whether all is well."""
         bot = self._inputs.bot()
-        answered = await self._ask(bot, settings) if bot is not None else self._no_bot()
+        answered = bot is None or await self._ask(bot, settings)
         self._evaluate_once()
         if bot is not None:
             await self._learn(bot)
         return answered and not self._board.firing & _CUT_OFF
-
-    def _no_bot(self) -> bool:
-        if not self._warned:
-            self._warned = True
-            log.warning("probe off: no bot token, so Telegram is not asked about the webhook")
-        return True
 
     async def _ask(self, bot: Bot, settings: Settings) -> bool:
         board = self._board

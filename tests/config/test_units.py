@@ -2,7 +2,7 @@
 
 import pytest
 
-from twr.config.units import bytes_text, duration, seconds_text, size
+from twr.config.units import duration, seconds_text, size
 
 DURATIONS = [
     ("500ms", 0.5),
@@ -50,12 +50,3 @@ def test_seconds_as_they_would_be_written(seconds: float, text: str) -> None:
     """The largest unit that divides is used, and the text means the same seconds."""
     assert seconds_text(seconds) == text
     assert duration(text) == seconds
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0B"), (1, "1B"), (65536, "64KiB"), (1 << 20, "1MiB"), (1 << 30, "1GiB")],
-)
-def test_bytes_as_they_would_be_written(count: int, text: str) -> None:
-    """The largest unit that divides is used."""
-    assert bytes_text(count) == text

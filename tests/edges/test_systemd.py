@@ -1,17 +1,13 @@
 """The service manager's side, played by real datagram sockets."""
 
-import json
-import os
 import socket
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from twr.edges.systemd import Notifier, listen_fds, watchdog_interval
+from twr.edges.systemd import Notifier, watchdog_interval
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -108,55 +104,3 @@ def test_the_watchdog_is_fed_twice_as_often_as_it_asks(
 ) -> None:
     """Half of WATCHDOG_USEC in seconds, and only where the watchdog is ours."""
     assert watchdog_interval(environ, pid=7) == expected
-
-
-ACTIVATED = """
-import json, os, socket
-from twr.edges.systemd import listen_fds
-given = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-high = [os.dup2(sock.fileno(), 50 + n) for n, sock in enumerate(given)]
-for n, fd in enumerate(high):
-    os.dup2(fd, 3 + n)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="2", LISTEN_FDNAMES="ingress:")
-found = listen_fds(os.environ, os.getpid())
-print(json.dumps({
-    "names": list(found),
-    "fds": [sock.fileno() for sock in found.values()],
-    "listening": [s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for s in found.values()],
-    "inheritable": [sock.get_inheritable() for sock in found.values()],
-    "left": [name for name in os.environ if name.startswith("LISTEN_")],
-}), flush=True)
-os._exit(0)
-"""
-
-
-def test_handed_over_sockets_are_found_by_name() -> None:
-    """Descriptors from 3 on come back as sockets that no child inherits."""
-    done = subprocess.run(
-        [sys.executable, "-c", ACTIVATED],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == {
-        "names": ["ingress", "4"],
-        "fds": [3, 4],
-        "listening": [1, 1],
-        "inheritable": [False, False],
-        "left": [],
-    }
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {},
-        {"LISTEN_FDS": "1"},
-        {"LISTEN_FDS": "1", "LISTEN_PID": "8"},
-        {"LISTEN_FDS": "one", "LISTEN_PID": "7"},
-    ],
-)
-def test_sockets_of_another_process_are_not_taken(environ: dict[str, str]) -> None:
-    """Without our pid in LISTEN_PID nothing is touched, and the variables go."""
-    assert listen_fds(environ, pid=7) == {}
-    assert environ == {}

@@ -34,14 +34,6 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1000:.15g}ms" if seconds else "0s"
 
 
-def bytes_text(count: int) -> str:
-    """Bytes as they would be written: 1048576 as 1MiB."""
-    for unit in ("GiB", "MiB", "KiB"):
-        if count >= _BYTES[unit] and count % _BYTES[unit] == 0:
-            return f"{count // _BYTES[unit]}{unit}"
-    return f"{count}B"
-
-
 def _quantity(value: object, units: Mapping[str, float], *, bare: str, example: str) -> float:
     text = str(value)
     if not isinstance(value, bool) and _NUMBER.fullmatch(text):

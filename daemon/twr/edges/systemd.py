@@ -1,10 +1,6 @@
-"""The service manager: readiness, status, watchdog, and sockets it hands over.
-
-The protocol is that of sd_notify(3) and sd_listen_fds(3).
-"""
+"""The service manager: readiness, status, watchdog. The protocol is that of sd_notify(3)."""
 
 import logging
-import os
 import socket
 from collections.abc import Callable, Mapping, MutableMapping
 
@@ -12,7 +8,6 @@ from twr.core.text import clip, escape
 
 log = logging.getLogger("twr.systemd")
 
-FIRST_FD = 3
 SEND_TIMEOUT = 0.5
 STATUS_LENGTH = 500
 
@@ -92,25 +87,3 @@ def watchdog_interval(environ: Mapping[str, str], pid: int) -> float | None:
     if not usec.isascii() or not usec.isdigit() or int(usec) == 0:
         return None
     return int(usec) / 2_000_000
-
-
-def listen_fds(environ: MutableMapping[str, str], pid: int) -> dict[str, socket.socket]:
-    """The listening sockets handed over by a `.socket` unit, by FileDescriptorName=.
-
-    Unnamed ones are called by their number. The variables are removed, and no child
-    inherits the sockets. Empty where nothing was handed over, or not to `pid`.
-    """
-    for_pid = environ.pop("LISTEN_PID", "")
-    count = environ.pop("LISTEN_FDS", "")
-    names = environ.pop("LISTEN_FDNAMES", "").split(":")
-    if for_pid != str(pid) or not (count.isascii() and count.isdigit()):
-        return {}
-    found: dict[str, socket.socket] = {}
-    for index in range(int(count)):
-        fd = FIRST_FD + index
-        os.set_inheritable(fd, False)
-        name = names[index] if index < len(names) else ""
-        sock = socket.socket(fileno=fd)
-        sock.setblocking(False)
-        found[name if name and name not in found else str(fd)] = sock
-    return found

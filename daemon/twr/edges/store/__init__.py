@@ -95,7 +95,7 @@ class Store:
 
     async def turn(self, settles: Sequence[Settle], claims: Sequence[Claim]) -> Turn:
         """Settle, then claim, in one step. Never sent twice: leases of a lost answer are found by
-        `recover`, and settles of one may be handed in again (they are then refused)."""
+        `reclaim`, and settles of one may be handed in again (they are then refused)."""
         args: list[str | bytes | int] = [
             self._identity.instance,
             self._identity.nonce,

@@ -57,7 +57,7 @@ async def test_those_who_come_meanwhile_share_the_next_call() -> None:
 
 
 async def test_patience_ends() -> None:
-    """Who waits too long is told so, whether the item was sent or not; the next call is not hurt."""
+    """Who waits too long is told so, its item sent or not; the next call is not hurt."""
     server = Server()
     batch = server.batch(patience=0.05)
     tasks = await started(server, batch, 1)

@@ -233,11 +233,24 @@ def _repeats(case: _Case, key: Key, verdict: Verdict) -> None:
         if reason is not None:
             verdict.repeats[reason] += 1
         else:
-            seconds = again.received - first.received
-            verdict.unexplained_repeats.append(
-                f"{key[0]}/{key[1]}: by process {first.process} at {first.received:.3f}, "
-                f"by process {again.process} {seconds:.3f} s later"
-            )
+            verdict.unexplained_repeats.append(_story(case, first, again))
+
+
+def _story(case: _Case, first: Request, again: Request) -> str:
+    seconds = again.received - first.received
+    ended = "open" if first.ended is None else f"{first.ended - first.received:.3f} s"
+    line = (
+        f"{first.update_id}/{first.route}: by process {first.process} at {first.received:.3f} "
+        f"({ended}), by process {again.process} {seconds:.3f} s later"
+    )
+    near = first.received - case.rules.lease, again.received
+    stops = [
+        f"{number} stopped {start:.3f}-{end:.3f}"
+        for number in {first.process: 1, again.process: 1}
+        for start, end in case.processes[number].stops
+        if end > near[0] and start < near[1]
+    ]
+    return ", ".join([line, *stops])
 
 
 def _explanation(case: _Case, first: Request, again: Request) -> str | None:

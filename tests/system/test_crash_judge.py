@@ -160,7 +160,9 @@ def test_a_planted_duplicate_is_found() -> None:
     """Nobody was killed or stopped: there is no reason for a second delivery."""
     verdict = judged([sent(1)], [request(1, 0.5), request(1, 0.75, process=2)])
     assert findings(verdict) == {
-        "unexplained repeats": ["1/shop: by process 1 at 0.500, by process 2 0.250 s later"]
+        "unexplained repeats": [
+            "1/shop: by process 1 at 0.500 (0.010 s), by process 2 0.250 s later"
+        ]
     }
 
 

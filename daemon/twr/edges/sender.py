@@ -22,6 +22,8 @@ EXCERPT = 1024
 # A timeout that comes so late finds the process held up (stopped, starved): what the target has
 # answered meanwhile is read first, or a delivery that was made would be made again.
 LATE, READ_FIRST = 0.1, 0.5
+# A shorter hold-up can't be told from none: the loop turns so often before it is over, and reads.
+LOOKS = 8
 # Above it aiohttp warns that bytes block the loop.
 _STREAM_ABOVE = 1024 * 1024
 
@@ -46,19 +48,16 @@ class Sender:
         fresh one within the same time: that costs no attempt.
         """
         self._active += 1
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + timeout
-        scope = asyncio.timeout(None)
-        timer = loop.call_at(ends, _over, scope, ends)
+        deadline = _Deadline(timeout)
         try:
-            async with scope:
+            async with deadline.scope:
                 return await self._post_once_or_again(URL(url, encoded=True), body, headers)
         except TimeoutError:
             return Answer(None, f"timeout after {timeout:g}s")
         except (aiohttp.ClientError, OSError) as error:
             return Answer(None, _describe(error))
         finally:
-            timer.cancel()
+            deadline.cancel()
             self._active -= 1
             if self._retired and not self._active:
                 await self.close()
@@ -104,10 +103,27 @@ class Sender:
         await self._fresh.close()
 
 
-def _over(scope: asyncio.Timeout, ends: float) -> None:
-    """The time is over: now, or a little later where this comes late."""
-    now = asyncio.get_running_loop().time()
-    scope.reschedule(now + READ_FIRST if now - ends > LATE else now)
+class _Deadline:
+    """Ends what runs in its `scope` after so many seconds, a little later where it comes late."""
+
+    def __init__(self, seconds: float) -> None:
+        self.scope = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._loop.time() + seconds
+        self._handle: asyncio.Handle = self._loop.call_at(self._ends, self._over, LOOKS)
+
+    def cancel(self) -> None:
+        """What runs in the scope has ended."""
+        self._handle.cancel()
+
+    def _over(self, looks: int) -> None:
+        now = self._loop.time()
+        if now - self._ends > LATE:
+            self.scope.reschedule(now + READ_FIRST)
+        elif looks:
+            self._handle = self._loop.call_soon(self._over, looks - 1)
+        else:
+            self.scope.reschedule(now)
 
 
 class _Connector(aiohttp.TCPConnector):

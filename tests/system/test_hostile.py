@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import resource
 import statistics
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from system.harness import SECRET, Daemon, message, route
-from system.wire import HEAD, first_status
+from system.wire import HEAD, first_status, said, whole
 from targets import Target
 from until import until
 
@@ -117,7 +118,7 @@ async def test_two_thousand_idle_connections(short_path: Path) -> None:
             # The first ones, and then what waits to be collected.
             assert memory(daemon.pid) - before < 65 * MIB
         authentic.is_quick()
-        assert len(daemon.log().splitlines()) < 30
+        assert len(said(daemon)) < 30
 
 
 @pytest.mark.parametrize(
@@ -130,13 +131,13 @@ async def test_half_open_connections_end_with_their_callers(short_path: Path, be
     async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
         await daemon.accepts(message(1))
         await daemon.comes("shop", delivered=1)
-        before, lines = descriptors(daemon.pid), len(daemon.log().splitlines())
+        before, lines = descriptors(daemon.pid), len(said(daemon))
         async with connections(daemon.port, 100, begun) as callers:
             await until(lambda: descriptors(daemon.pid) > before + 90, 10, "all accepted")
             for caller in callers[:50]:
                 caller.writer.close()
         await until(lambda: descriptors(daemon.pid) <= before, 10, "all gone")
-        assert len(daemon.log().splitlines()) == lines
+        assert len(said(daemon)) == lines
 
 
 async def test_slow_senders_are_told_so(short_path: Path) -> None:
@@ -168,6 +169,37 @@ async def trickled(caller: Caller) -> tuple[tuple[int, bytes], float]:
     finally:
         sending.cancel()
     return (first_status(head), body), time.monotonic() - started
+
+
+async def test_garbage_from_many_callers(short_path: Path) -> None:
+    """Damaged requests, forty callers at a time: no line in the log, no memory, no delay."""
+    async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
+        await daemon.accepts(message(1))
+        before, lines = memory(daemon.pid), len(said(daemon))
+        dice = random.Random(5)
+        authentic = Authentic(daemon)
+
+        async def call() -> list[int]:
+            return [first_status(await daemon.raw(damaged(dice))) for _ in range(25)]
+
+        async with authentic.traffic():
+            found = await asyncio.gather(*(call() for _ in range(40)))
+        statuses = {status for each in found for status in each}
+        assert statuses <= {0, 202, 400, 401, 404, 405, 413, 431, 501, 505}
+        assert len(statuses) > 3
+        authentic.is_quick()
+        assert memory(daemon.pid) - before < 30 * MIB
+        assert len(said(daemon)) == lines
+
+
+def damaged(dice: random.Random) -> bytes:
+    """A good request with some bytes changed, left out, doubled."""
+    data = whole(b'{"update_id":%d,"message":{"chat":{"id":7}}}' % dice.randrange(100))
+    for _ in range(dice.randrange(4)):
+        at, length = dice.randrange(len(data)), dice.randrange(1, 9)
+        instead = dice.choice([b"", dice.randbytes(length), data[at : at + length] * 2])
+        data = data[:at] + instead + data[at + length :]
+    return data
 
 
 # --- large ones ---------------------------------------------------------------------------------
@@ -278,7 +310,7 @@ async def test_running_out_of_descriptors(short_path: Path) -> None:
                     status, _ = await daemon.post(message(update_id, chat=update_id))
                     taken += status == 202
                 await asyncio.sleep(0.1)
-            assert len(daemon.log().splitlines()) < 60
+            assert len(said(daemon)) < 60
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (soft, hard))
         await daemon.accepts(message(100))
         await daemon.comes("shop", within=30, waiting=0, dead=0)

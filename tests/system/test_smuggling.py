@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from system.harness import Daemon, as_telegram_writes, message, route
-from system.wire import HEAD, first_status, whole
+from system.wire import HEAD, first_status, said, whole
 from targets import Target
 
 pytestmark = pytest.mark.anyio
@@ -122,11 +122,11 @@ async def test_broken_chunks_are_refused(shared: Daemon, chunks: bytes) -> None:
 )
 async def test_odd_heads_are_refused(shared: Daemon, head: bytes) -> None:
     """By the server's own word or by ours, and in silence on our side."""
-    lines = len(shared.log().splitlines())
+    lines = len(said(shared))
     answer = await shared.raw(head)
     assert first_status(answer) in (0, 400, 401, 404, 405, 431, 505)
     assert (await shared.post(b"{}"))[0] == 400
-    assert len(shared.log().splitlines()) == lines
+    assert len(said(shared)) == lines
 
 
 async def test_an_upgrade_to_http2_leads_nowhere(shared: Daemon) -> None:

@@ -137,6 +137,20 @@ async def test_a_long_path_gets_a_socket_elsewhere(short_path: Path) -> None:
     path.parent.rmdir()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+async def test_root_puts_its_socket_into_no_stranger_s_directory(short_path: Path) -> None:
+    """Whoever made it in the temporary one could put another server in the place of ours."""
+    store = Embedded(short_path / ("d" * 120), MEMORY)
+    await store.lock()
+    place = socket_path(store.directory).parent
+    place.mkdir()
+    os.chown(place, 1, -1)
+    with pytest.raises(TwrError, match="belongs to another user; set a shorter store.dir"):
+        await store.start()
+    store.unlock()
+    place.rmdir()
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 async def test_a_server_left_over_is_stopped_first(
     store: Embedded, monkeypatch: pytest.MonkeyPatch, frozen: bool

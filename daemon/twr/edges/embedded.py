@@ -31,12 +31,20 @@ _UNDER_OWN_UMASK = ("/bin/sh", "-c", 'umask 077; exec "$0" "$@"')
 
 def socket_path(directory: Path) -> Path:
     """Where the server of `directory` listens: in it, or where that path would be too long for a
-    socket, in a directory of the user's own under the temporary one. The same for every command."""
+    socket, in a directory of its owner's own under the temporary one. The same for every command,
+    whoever runs it."""
     path = directory.absolute() / "store.sock"
     if len(os.fsencode(path)) <= UNIX_PATH_BYTES:
         return path
     name = hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"twr-{os.getuid()}-{name}" / "store.sock"
+    return Path(tempfile.gettempdir()) / f"twr-{_owner(directory)}-{name}" / "store.sock"
+
+
+def _owner(directory: Path) -> int:
+    try:
+        return directory.stat().st_uid
+    except OSError:
+        return os.getuid()
 
 
 def url(directory: Path) -> str:
@@ -95,7 +103,7 @@ class Embedded:
         """
         await self.stop_leftover()
         try:
-            _private(self._socket.parent)
+            _private(self._socket.parent, chosen=self.directory.absolute())
             with anyio.CancelScope(shield=True):
                 process = self._process = await self._spawn()
         except OSError as error:
@@ -202,11 +210,12 @@ def _locked(handle: int) -> bool:
     return True
 
 
-def _private(directory: Path) -> None:
-    """Make sure that nobody else can put a socket in the place of ours."""
+def _private(directory: Path, *, chosen: Path) -> None:
+    """Make sure that nobody else can put a socket in the place of ours. Only what was `chosen`
+    may be another user's, where root runs it; in a temporary place that user could be anybody."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
-    if found.st_uid != os.getuid() and os.getuid() != 0:
+    if found.st_uid != os.getuid() and (os.getuid() != 0 or directory != chosen):
         raise TwrError(f"{directory} belongs to another user; set a shorter store.dir")
     if stat.S_IMODE(found.st_mode) & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise TwrError(f"{directory} can be written by everybody; chmod o-w it")

@@ -6,7 +6,6 @@ import pytest
 
 from twr.core import drift
 from twr.core.drift import Finding, Limits, Memory, Since, Streak, Wanted
-from twr.core.matching import Match, Rule
 from twr.core.update import DEFAULT_TYPES, TYPES
 
 URL = "https://panel-new.example/webhooks/telegram"
@@ -427,26 +426,6 @@ def test_a_mismatch_is_over_when_updates_come_in_again() -> None:
     assert mismatch(looks(FAILED, since=QUIET, memory=memory, start=NOW + 120))
     assert mismatch(looks(FAILED, since=QUIET, memory=memory, start=NOW + 60 + 299))
     assert not mismatch(looks(FAILED, since=QUIET, memory=memory, start=NOW + 60 + 300))
-
-
-@pytest.mark.parametrize(
-    ("listed", "route", "types"),
-    [
-        (("message",), Rule("all", Match()), None),
-        (("message", "poll"), Rule("a", Match(update_types=frozenset({"message"}))), None),
-        (("message",), Rule("a", Match(update_types=frozenset({"message", "poll"}))), ("poll",)),
-        (("message",), Rule("a", Match(callback_prefixes=("x",))), ("callback_query",)),
-        (("message",), Rule("a", Match(commands=frozenset({"start"}))), None),
-        ((), Rule("a", Match(update_types=frozenset({"chat_member"}))), ("chat_member",)),
-        ((), Rule("a", Match(update_types=frozenset({"message"}))), None),
-    ],
-)
-def test_what_a_list_by_hand_leaves_out(
-    listed: tuple[str, ...], route: Rule, types: tuple[str, ...] | None
-) -> None:
-    """A route that names its types waits for each, any other for at least one of its own."""
-    expected = [] if types is None else [(route.name, types)]
-    assert list(drift.left_out(listed, [route])) == expected
 
 
 @pytest.mark.parametrize(

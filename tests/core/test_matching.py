@@ -12,6 +12,7 @@ from twr.core.matching import (
     Rule,
     effective_types,
     explain,
+    left_out,
     relies_on_username,
     select,
     wanted_types,
@@ -330,3 +331,23 @@ def test_a_fallback_takes_alone(rules: list[Rule], found: Facts) -> None:
     taken = select(rules, found, "my_bot")
     if any(rule.fallback for rule in rules if rule.name in taken):
         assert len(taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "route", "types"),
+    [
+        (("message",), Rule("all", Match()), None),
+        (("message", "poll"), Rule("a", Match(update_types=frozenset({"message"}))), None),
+        (("message",), Rule("a", Match(update_types=frozenset({"message", "poll"}))), ("poll",)),
+        (("message",), Rule("a", Match(callback_prefixes=("x",))), ("callback_query",)),
+        (("message",), Rule("a", Match(commands=frozenset({"start"}))), None),
+        ((), Rule("a", Match(update_types=frozenset({"chat_member"}))), ("chat_member",)),
+        ((), Rule("a", Match(update_types=frozenset({"message"}))), None),
+    ],
+)
+def test_what_a_list_by_hand_leaves_out(
+    listed: tuple[str, ...], route: Rule, types: tuple[str, ...] | None
+) -> None:
+    """A route that names its types waits for each, any other for at least one of its own."""
+    expected = [] if types is None else [(route.name, types)]
+    assert list(left_out(listed, [route])) == expected

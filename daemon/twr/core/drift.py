@@ -5,7 +5,7 @@ Each look at Telegram (`observed`, `missed`, `rejected`) turns a Memory into the
 JSON text, so that a restart takes no old error for a new one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from twr.core.matching import Rule, effective_types, wanted_types
+from twr.core.matching import effective_types
 from twr.core.text import clip
 
 URL_DRIFT = "webhook_url_drift"
@@ -283,21 +283,6 @@ def secret_mismatch(memory: Memory, recent: int) -> tuple[Finding, ...]:
 def url_differs(webhook: Webhook, wanted: Wanted) -> bool:
     """Whether Telegram sends updates elsewhere, or nowhere."""
     return not webhook.url or (wanted.url is not None and webhook.url != wanted.url)
-
-
-def left_out(
-    allowed_updates: Sequence[str], rules: Sequence[Rule]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The routes that wait for update types which `allowed_updates` leaves out, and those types.
-
-    A route that names its types waits for each of them, any other one for at least one.
-    """
-    allowed = effective_types(allowed_updates)
-    for rule in rules:
-        wanted = effective_types(wanted_types([rule]))
-        missing = wanted - allowed
-        if missing and (rule.match.update_types is not None or missing == wanted):
-            yield rule.name, tuple(sorted(missing))
 
 
 def utc(seconds: float) -> str:

@@ -87,6 +87,21 @@ def effective_types(allowed_updates: Sequence[str] | None) -> frozenset[str]:
     return frozenset(allowed_updates or DEFAULT_TYPES)
 
 
+def left_out(
+    allowed_updates: Sequence[str], rules: Sequence[Rule]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The routes that wait for update types which `allowed_updates` leaves out, and those types.
+
+    A route that names its types waits for each of them, any other one for at least one.
+    """
+    allowed = effective_types(allowed_updates)
+    for rule in rules:
+        wanted = effective_types(wanted_types([rule]))
+        missing = wanted - allowed
+        if missing and (rule.match.update_types is not None or missing == wanted):
+            yield rule.name, tuple(sorted(missing))
+
+
 def matches(match: Match, facts: Facts, username: str | None) -> bool:
     """Whether all conditions of `match` hold; a fact that is absent meets no condition."""
     return (

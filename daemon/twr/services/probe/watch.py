@@ -12,6 +12,7 @@ from twr.core import backlog, drift
 from twr.core.alerting import Alert, Notice
 from twr.core.clock import Clock
 from twr.core.drift import Finding, Memory, Told
+from twr.core.matching import left_out
 from twr.core.text import kv
 from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
 from twr.errors import StoreError, TelegramError, TokenInvalid
@@ -351,7 +352,7 @@ def _warn_of_left_out(settings: Settings) -> None:
     if not settings.listed:
         return
     listed = settings.wanted.allowed_updates or ()
-    for route, types in drift.left_out(listed, settings.rules):
+    for route, types in left_out(listed, settings.rules):
         log.warning(
             "allowed_updates leaves out what a route waits for %s",
             kv(route=route, types=",".join(types)),

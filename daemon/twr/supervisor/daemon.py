@@ -4,8 +4,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,12 +141,11 @@ class Daemon:
         ingress_stop = anyio.Event()
         async with anyio.create_task_group() as signals:
             signals.start_soon(self._on_signals)
-            async with self._group() as rest:
+            async with anyio.create_task_group() as rest:
                 self._start_rest(rest, private)
-                async with self._group() as outer:
-                    body = lambda: ingress.run(self._ingress_dependencies(), public, ingress_stop)  # noqa: E731
-                    self._start(outer, "ingress", body)
-                    async with self._group() as inner:
+                async with anyio.create_task_group() as outer:
+                    self._start(outer, "ingress", lambda: self._ingress(public, ingress_stop))
+                    async with anyio.create_task_group() as inner:
                         await self._first_contact()
                         self._start_work(inner, rest)
                         await self._ready()
@@ -177,11 +176,6 @@ class Daemon:
         self._start(rest, "recovery", lambda: self._recovery.run(self._closing))
         self._start(rest, "probe", lambda: self._watching.run(self._closing))
         self._start(inner, "delivery", lambda: self._delivery.run(self._process.stop))
-
-    @asynccontextmanager
-    async def _group(self) -> AsyncIterator[TaskGroup]:
-        async with anyio.create_task_group() as tasks:
-            yield tasks
 
     def _start(self, tasks: TaskGroup, name: str, body: Callable[[], Awaitable[None]]) -> None:
         restarts = Restarts(
@@ -220,8 +214,8 @@ class Daemon:
 
     # --- services ---------------------------------------------------------------------------
 
-    def _ingress_dependencies(self) -> ingress.Dependencies:
-        return ingress.Dependencies(
+    async def _ingress(self, sock: socket.socket, stop: anyio.Event) -> None:
+        given = ingress.Dependencies(
             settings=lambda: self._current.ingress,
             username=lambda: self._process.username,
             store=Accepting(self._store, self._delivery),
@@ -230,6 +224,7 @@ class Daemon:
             accepted=self._process.accepted,
             unauthorized=self._process.unauthorized,
         )
+        await ingress.run(given, sock, stop)
 
     async def _admin(self, sock: socket.socket) -> None:
         await admin.run(

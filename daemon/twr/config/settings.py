@@ -320,8 +320,10 @@ class FileSettings(Section):
         (), "Peers whose last X-Forwarded-For hop is the client: networks, loopback, unix"
     )
     admin: _Listen = _key("127.0.0.1:8081", "Health, metrics and status: host:port or unix:/path")
-    socket_mode: _Mode = _key("0660", "Permissions of unix sockets")
-    socket_group: _Group | None = _key(None, "Group of unix sockets, such as www-data")
+    socket_mode: _Mode = _key("0660", "Permissions of `listen` where it is a unix socket")
+    socket_group: _Group | None = _key(
+        None, "Group of `listen` where it is a unix socket, such as www-data"
+    )
     store: StoreSettings = _key(StoreSettings(), "Where updates wait")
     instance: _Name | None = _key(
         None, "The name under which work is claimed; default the host name"

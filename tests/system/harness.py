@@ -298,13 +298,15 @@ class Daemon:
         for update in updates:
             assert await self.post(update) == (202, {"status": "queued", "deliveries": deliveries})
 
-    async def raw(self, data: bytes) -> bytes:
-        """All that comes back for these bytes, to the end of the connection."""
+    async def raw(self, data: bytes, *, more_to_come: bool = False) -> bytes:
+        """All that comes back for these bytes, to the end of the connection; they are all that
+        is sent unless `more_to_come`."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(data)
             await writer.drain()
-            writer.write_eof()
+            if not more_to_come:
+                writer.write_eof()
             async with asyncio.timeout(15):
                 return await reader.read()
         finally:

@@ -138,8 +138,8 @@ async def test_large_bodies_of_other_requests_change_nothing(
     shared: Daemon, path: str, length: int
 ) -> None:
     """404 and 405 are told whatever length the request declares."""
-    answer = await shared.raw(f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
-                              .encode())  # fmt: skip
+    head = f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+    answer = await shared.raw(head.encode(), more_to_come=True)
     assert answer.split(b" ")[1] == (b"405" if path == "/hook" else b"404")
 
 

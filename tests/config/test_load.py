@@ -201,7 +201,7 @@ WARNINGS = [
     ),
     (
         "trusted_networks: []",
-        ("trusted_networks: an empty list lets nobody in; leave it out to let everyone in"),
+        ("trusted_networks: an empty list lets everyone in; name some, or leave it out"),
     ),
     (
         "store: {url: 'redis://:x@h'}",

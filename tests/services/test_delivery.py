@@ -189,7 +189,7 @@ class Bench:
                 hidden=lambda: ("top-secret",),
                 alive=self._beat,
                 user_agent="twr/1",
-                grace=grace,
+                grace=lambda: grace,
             )
         )
         self.task: asyncio.Task[None] | None = None

@@ -6,7 +6,6 @@ import logging
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,6 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from twr.config.model import Listen
-from twr.core.clock import Clock
 from twr.core.jobs import Accepted, Arrival, Destination
 from twr.core.matching import Match, Rule
 from twr.edges.sockets import bind
@@ -121,9 +119,8 @@ def listener() -> Iterator[Listener]:
         username=lambda: "shop_bot",
         store=store,
         measures=Counts(),
-        clock=Clock(time.time, time.monotonic),
-        accepted=lambda _: None,
-        unauthorized=lambda _: None,
+        accepted=lambda: None,
+        unauthorized=lambda: None,
     )
     loop = uvloop.new_event_loop()
     stop: list[anyio.Event] = []

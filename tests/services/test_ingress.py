@@ -12,7 +12,6 @@ import anyio
 import pytest
 
 from twr.config.model import Listen
-from twr.core.clock import Clock
 from twr.core.jobs import Accepted, Arrival, Destination
 from twr.core.matching import Match, Rule
 from twr.edges.sockets import bind
@@ -82,10 +81,10 @@ class Counts:
     def store_error(self) -> None:
         self.errors += 1
 
-    def told_accepted(self, _: float) -> None:
+    def told_accepted(self) -> None:
         self.accepted += 1
 
-    def told_unauthorized(self, _: float) -> None:
+    def told_unauthorized(self) -> None:
         self.unauthorized += 1
 
 
@@ -162,7 +161,6 @@ async def listening(
         username=lambda: username,
         store=listener.store,
         measures=listener.counts,
-        clock=Clock(lambda: 0.0, lambda: 0.0),
         accepted=listener.counts.told_accepted,
         unauthorized=listener.counts.told_unauthorized,
     )

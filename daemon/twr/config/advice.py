@@ -26,7 +26,10 @@ def _reach(config: Config, document: Document) -> _Advice:
     if not _is_local(config.admin):
         yield ("admin",), "not a loopback address: whoever reaches it reads status and metrics"
     if config.trusted_networks == ():
-        yield ("trusted_networks",), "an empty list lets nobody in; leave it out to let everyone in"
+        yield (
+            ("trusted_networks",),
+            "an empty list lets everyone in; name some, or leave it out",
+        )
 
 
 def _is_local(listen: Listen) -> bool:

@@ -47,7 +47,8 @@ def _ingress(config: Config, secrets: Secrets) -> ingress.Settings:
     return ingress.Settings(
         path=config.path,
         max_body=config.max_body,
-        trusted_networks=config.trusted_networks,
+        # An empty list says no more than none.
+        trusted_networks=config.trusted_networks or None,
         trusted_proxies=config.trusted_proxies,
         secrets=secrets.webhook,
         rules=config.rules,

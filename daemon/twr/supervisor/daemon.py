@@ -70,7 +70,7 @@ class Daemon:
         self._store = self._open_store(config, secrets)
         metrics = Metrics(given.version)
         self._process = Process(given.clock, metrics, self._store, config.bot.username)
-        self._delivery = Delivery(self._delivery_dependencies(config))
+        self._delivery = Delivery(self._delivery_dependencies())
         self._process.delivery = self._delivery
         self._watching = Watching(self._process, lambda: self._current, given, config.instance)
         self._status = Status(self._process, self._watching.board, given.version, config.instance)
@@ -95,7 +95,7 @@ class Daemon:
             dedup_ttl=config.store.dedup_ttl,
         )
 
-    def _delivery_dependencies(self, config: Config) -> delivery.Dependencies:
+    def _delivery_dependencies(self) -> delivery.Dependencies:
         return delivery.Dependencies(
             store=self._store,
             measures=self._process.metrics,
@@ -104,7 +104,7 @@ class Daemon:
             hidden=lambda: self._current.secrets.all(),
             alive=lambda: self._process.alive("delivery"),
             user_agent=f"twr/{self._given.version}",
-            grace=config.shutdown_grace,
+            grace=lambda: self._current.config.shutdown_grace,
         )
 
     # --- the life of the process ------------------------------------------------------------
@@ -220,7 +220,6 @@ class Daemon:
             username=lambda: self._process.username,
             store=Accepting(self._store, self._delivery),
             measures=self._process.metrics,
-            clock=self._given.clock,
             accepted=self._process.accepted,
             unauthorized=self._process.unauthorized,
         )

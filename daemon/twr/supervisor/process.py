@@ -45,11 +45,11 @@ class Process:
 
     # --- told by the ingress ----------------------------------------------------------------
 
-    def accepted(self, _now: float) -> None:
+    def accepted(self) -> None:
         """An update was answered with 202."""
         self._accepted += 1
 
-    def unauthorized(self, _now: float) -> None:
+    def unauthorized(self) -> None:
         """A request was answered with 401."""
         self._unauthorized += 1
 

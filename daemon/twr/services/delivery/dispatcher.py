@@ -146,7 +146,7 @@ class Delivery:
                 while not stop.is_set():
                     await self._step()
                 self._claiming = False
-                with anyio.move_on_after(self._given.grace):
+                with anyio.move_on_after(self._given.grace()):
                     while self._flights.held or self._offers_out:
                         await self._step()
             tasks.cancel_scope.cancel()
@@ -201,7 +201,7 @@ class Delivery:
         if not self._claiming or self._wants_alone(now):
             return now + POLL
         moments = [run.wakes_at(now) for run in self._routes.values()]
-        if self._suspects_wait():
+        if self._suspects_wait(now):
             moments.append(self._alone.turn_at)
         return min((at for at in moments if at is not None), default=self._poll_at)
 
@@ -293,17 +293,17 @@ class Delivery:
 
     # --- what to claim ----------------------------------------------------------------------
 
-    def _suspects_wait(self) -> bool:
-        return any(run.suspects and not run.breaker.open for run in self._routes.values())
+    def _suspects_wait(self, now: float) -> bool:
+        return any(run.offers_suspect(now) for run in self._routes.values())
 
     def _wants_alone(self, now: float) -> bool:
-        return self._alone.wanted(self._flights.held, self._suspects_wait(), now)
+        return self._alone.wanted(self._flights.held, self._suspects_wait(now), now)
 
     def _claims(self, now: float) -> list[Claim]:
         if not self._claiming:
             return []
         if self._wants_alone(now):
-            return self._claim_alone()
+            return self._claim_alone(now)
         poll = now >= self._poll_at
         if poll:
             self._poll_at = now + POLL
@@ -315,10 +315,10 @@ class Delivery:
                 claims.append(Claim(run.route.name, free, run.lease))
         return claims
 
-    def _claim_alone(self) -> list[Claim]:
+    def _claim_alone(self, now: float) -> list[Claim]:
         if self._flights.held or self._offers_out:
             return []
-        run = next(run for run in self._routes.values() if run.suspects and not run.breaker.open)
+        run = next(run for run in self._routes.values() if run.offers_suspect(now))
         return [Claim(run.route.name, 1, run.lease, suspect=True)]
 
     async def _reclaim(self) -> bool:

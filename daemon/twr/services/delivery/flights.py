@@ -82,8 +82,9 @@ class Flights:
         return [self._settles.popleft() for _ in range(min(len(self._settles), most))]
 
     def take_back(self, settles: Sequence[Settle]) -> None:
-        """The store did not get them: they are the next again."""
-        self._settles.extendleft(reversed(settles))
+        """The store did not get them, as far as it is known: they are the next again."""
+        unsettled = [settle for settle in settles if settle.id in self.held]
+        self._settles.extendleft(reversed(unsettled))
 
     def settled(self, settle: Settle) -> None:
         """The store has decided about it, this way or the other."""

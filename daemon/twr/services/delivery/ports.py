@@ -38,4 +38,4 @@ class Dependencies:
     hidden: Callable[[], tuple[str, ...]] = field(repr=False)
     alive: Callable[[], None]
     user_agent: str
-    grace: float
+    grace: Callable[[], float]

@@ -58,6 +58,14 @@ class RunningRoute:
         due = self.next_due is not None and self.next_due <= now
         return (self.news or self.ready > 0 or due) and self.free(now) > 0
 
+    def offers_suspect(self, now: float) -> bool:
+        """Whether a job that may be poison can have its turn: in a paused route as the probe, where
+        nothing else could be it."""
+        if not self.breaker.open:
+            return self.suspects > 0
+        others = self.ready > 0 or self.next_due is not None
+        return self.suspects > 0 and not others and self.breaker.allowance(now, 1) > 0
+
     def idle(self) -> bool:
         """Whether an update that arrives now would be the next to start."""
         return not self.breaker.open and self.ready == 0 and not self.news

@@ -13,7 +13,6 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, S
 from quart import Quart, Response, request
 
 from twr.config import Network
-from twr.core.clock import Clock
 from twr.core.jobs import Accepted, Arrival, Destination
 from twr.core.matching import Rule, relies_on_username, select
 from twr.core.text import clip, kv
@@ -69,9 +68,8 @@ class Dependencies:
     username: Callable[[], str | None]
     store: Store
     measures: Measures
-    clock: Clock
-    accepted: Callable[[float], None]
-    unauthorized: Callable[[float], None]
+    accepted: Callable[[], None]
+    unauthorized: Callable[[], None]
 
 
 class Refused(Exception):  # noqa: N818
@@ -129,7 +127,7 @@ class Ingress:
                 length = int(value)
         if len(given) != 1 or not _is_one_of(given[0], settings.secrets):
             if given != [_KNOCK]:
-                self._given.unauthorized(self._given.clock.monotonic())
+                self._given.unauthorized()
             raise Refused(answers.UNAUTHORIZED)
         return length
 
@@ -144,10 +142,10 @@ class Ingress:
         if username is None:
             self._warn_once(settings.rules, facts)
         if not names:
-            self._given.accepted(self._given.clock.monotonic())
+            self._given.accepted()
             return answers.IGNORED
         accepted = await self._store(_arrival(facts, body, names, settings))
-        self._given.accepted(self._given.clock.monotonic())
+        self._given.accepted()
         return answers.DUPLICATE if accepted.deliveries is None else _queued(accepted.deliveries)
 
     async def _store(self, arrival: Arrival) -> Accepted:

@@ -13,7 +13,7 @@ ENVIRON = {"T": "own_token", "TELEGRAM_WEBHOOK_SECRET": "hook_secret"}
 
 @pytest.mark.parametrize("text", ["", "trusted_networks: []\n"])
 def test_no_networks_let_everyone_in(tmp_path: Path, text: str) -> None:
-    """An empty list of trusted networks is the same as none: the secret is what keeps others out."""
+    """An empty list of trusted networks is the same as none: the secret keeps others out."""
     file = tmp_path / "twr.yaml"
     file.write_text(text + ROUTES)
     config = load(file, ENVIRON)

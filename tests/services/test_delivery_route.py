@@ -33,7 +33,7 @@ def running(**changes: object) -> RunningRoute:
 def test_a_suspect_is_the_probe_where_nothing_else_is(
     now: float, changes: dict[str, object], offered: bool
 ) -> None:
-    """A paused route tries with a suspect once its pause is over, if nothing else could be tried."""
+    """A paused route tries with a suspect once its pause is over, if all else is gone."""
     assert running(**changes).offers_suspect(now) is offered
 
 

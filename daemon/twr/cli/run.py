@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twr.cli.common import ConfigOption, EnvFileOption, new_app, open_config, warn
+from twr.errors import TwrError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,12 @@ def _run(config: "Config", found: "Secrets", environ: "Mapping[str, str]", log_l
 
     try:
         anyio.run(main, backend_options={"use_uvloop": True})
+    except TwrError:
+        raise
+    except Exception:
+        # A bug may say anything; in the log, secrets are masked.
+        logging.getLogger("twr").critical("crashed", exc_info=True)
+        raise typer.Exit(1) from None
     finally:
         log.close()
 

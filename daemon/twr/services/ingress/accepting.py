@@ -11,6 +11,8 @@ from twr.errors import StoreError, StoreFull, StoreUnavailable
 # What one store call may carry.
 MOST_UPDATES = 64
 MOST_BYTES = 4 * 1024 * 1024
+# What a job counts for in it, so that many routes make no call that keeps the store for long.
+JOB = 10_000
 # Seconds until a caller is told that the store is too slow.
 PATIENCE = 5.0
 
@@ -42,7 +44,7 @@ class Accepting:
             self._accept_all,
             most=MOST_UPDATES,
             patience=PATIENCE,
-            weigh=lambda arrival: len(arrival.body),
+            weigh=lambda arrival: len(arrival.body) + JOB * len(arrival.destinations),
             most_weight=MOST_BYTES,
         )
 

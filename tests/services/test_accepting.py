@@ -1,0 +1,68 @@
+"""What one store call carries."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from twr.core.jobs import Accepted, Arrival, Destination, Offer
+from twr.services.ingress import Accepting
+
+pytestmark = pytest.mark.anyio
+
+
+class Store:
+    """Remembers how many updates each call brought; the first waits until `go`."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.go = asyncio.Event()
+
+    async def accept(
+        self, arrivals: Sequence[Arrival], offers: Sequence[Offer] = ()
+    ) -> list[Accepted]:
+        self.calls.append(len(arrivals))
+        await self.go.wait()
+        return [Accepted(len(arrival.destinations)) for arrival in arrivals]
+
+
+class Slots:
+    """None are free."""
+
+    @contextmanager
+    def offering(self, _: set[str]) -> Iterator[tuple[list[Offer], Callable[[Accepted], None]]]:
+        yield [], lambda _: None
+
+    def news(self, names: Sequence[str]) -> None:
+        """Nobody listens."""
+
+
+def arrival(number: int, routes: int, size: int) -> Arrival:
+    to = tuple(Destination(f"r{n}", True, 100) for n in range(routes))
+    return Arrival(number, "message", "1", 60, b"x" * size, to)
+
+
+@pytest.mark.parametrize(
+    ("routes", "size", "calls"),
+    [
+        (1, 500, [1, 64, 36]),
+        (3, 500, [1, 64, 36]),
+        (20, 500, [1, 21, 21, 21, 21, 16]),
+        (1, 1_000_000, [1, *[5] * 20]),
+    ],
+)
+async def test_a_call_is_bounded_by_updates_jobs_and_bytes(
+    routes: int, size: int, calls: list[int]
+) -> None:
+    """What waits while a call is under way goes in as few calls as the bounds allow."""
+    store = Store()
+    accepting = Accepting(store, Slots())
+    first = asyncio.create_task(accepting.accept(arrival(0, routes, size)))
+    while not store.calls:
+        await asyncio.sleep(0)
+    rest = [asyncio.create_task(accepting.accept(arrival(n, routes, size))) for n in range(1, 101)]
+    await asyncio.sleep(0)
+    store.go.set()
+    assert {answer.deliveries for answer in await asyncio.gather(first, *rest)} == {routes}
+    assert store.calls == calls

@@ -271,10 +271,13 @@ def _explanation(case: _Case, first: Request, again: Request) -> str | None:
 
 
 def _took(case: _Case, first: Request, again: Request) -> float:
-    """How long the caller may have waited for the first one's end."""
+    """How long the caller may have waited for the first one's end: also since before a stop, where
+    it sent the request only after that."""
     ended = first.ended or again.received
     before = first.received - case.rules.timeout, first.received
-    return ended - first.received + _length(case.record.stalls, before)
+    stops = case.processes[first.process].stops
+    asleep = sum(end - start for start, end in stops if before[0] <= end <= before[1])
+    return ended - first.received + asleep + _length(case.record.stalls, before)
 
 
 def _slept(case: _Case, process: Process, its: Request, other: Request) -> str | None:

@@ -295,6 +295,20 @@ def test_a_target_that_was_held_up_saw_the_request_late() -> None:
     assert dict(verdict.repeats) == {TOO_LATE: 1}
 
 
+@pytest.mark.parametrize(("wakes", "known"), [(1.95, True), (0.5, False)])
+def test_a_process_that_slept_since_its_attempt_began_gives_it_up(
+    wakes: float, known: bool
+) -> None:
+    """The time of the attempt was over when it sent the request, right after it woke."""
+    verdict = judged(
+        [sent(1)],
+        [request(1, 2.0), request(1, 6.0)],
+        processes=(Process(1, "a", stops=((wakes - 3.0, wakes),)),),
+    )
+    assert dict(verdict.repeats) == ({TOO_LATE: 1} if known else {})
+    assert len(verdict.unexplained_repeats) == (0 if known else 1)
+
+
 # --- deaths -------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,17 @@ def with_store(server: Server) -> str:
     return f"store: {{url: 'unix://{server.socket}'}}\n{ROUTES}"
 
 
+# Between us and the command: the peak of a process counts that of the one it was forked from.
+_MEASURE = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "w") as took:
+    print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, file=took)
+sys.exit(code)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended; `peak` is the most memory it had, in bytes, `cpu` the seconds
@@ -70,15 +81,16 @@ class Place:
 
     def measured(self, *arguments: str) -> Ended:
         """As `twr`, its output to files, and with what it took."""
-        out, err = self.directory / "out", self.directory / "err"
+        out, err, took = (self.directory / name for name in ("out", "err", "took"))
         with out.open("w") as to_out, err.open("w") as to_err:
-            process = subprocess.Popen(
-                self._command(arguments), stdout=to_out, stderr=to_err, env=self.environ()
+            code = subprocess.call(
+                [sys.executable, "-c", _MEASURE, str(took), *self._command(arguments)],
+                stdout=to_out,
+                stderr=to_err,
+                env=self.environ(),
             )
-            _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-        return Ended(process.returncode, out.read_text(), err.read_text(), peak, cpu)
+        cpu, peak = took.read_text().split()
+        return Ended(code, out.read_text(), err.read_text(), int(peak) * 1024, float(cpu))
 
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None

@@ -38,10 +38,11 @@ async def reach(way: Direction, server: Server, wire: Wire) -> None:
 @pytest.mark.parametrize("victim", ["daemon", "store", "connection"])
 @pytest.mark.parametrize("way", ["requests", "answers"])
 async def test_a_crash_in_the_middle_of_an_accept(
-    way: str, victim: str, short_path: Path, server: Server
+    way: str, victim: str, short_path: Path, start_server: StartServer
 ) -> None:
     """The call or its answer is lost with its sender, its receiver or their connection: Telegram
     sends the update again, and it is delivered once."""
+    server = start_server("redis")
     async with (
         Target() as target,
         Wire(server.socket) as wire,

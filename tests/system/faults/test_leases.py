@@ -35,9 +35,10 @@ class Instances:
         return await self._stack.enter_async_context(daemon)
 
 
-async def test_answers_just_before_the_timeout(short_path: Path, server: Server) -> None:
+async def test_answers_just_before_the_timeout(short_path: Path, start_server: StartServer) -> None:
     """Targets that answer half a second before the timeout get exactly one POST each, also with
     another instance that looks for leases to take over."""
+    server = start_server("redis")
     async with AsyncExitStack() as stack:
         targets = {}
         for timeout in (1, 2, 5, 10):
@@ -86,47 +87,46 @@ async def test_delays_of_three_leases(short_path: Path, start_server: StartServe
             assert three <= target.received[1].at - target.received[0].at < three + 5
 
 
-@pytest.mark.parametrize("state", ["processing", "ready", "delayed", "waiting"])
-async def test_a_job_that_lost_its_place(
-    state: str, short_path: Path, start_server: StartServer
-) -> None:
-    """Its member is deleted from the lease set, the ready list, the delays or its lane, and the
-    process dies: it is delivered within 2 min all the same, and its chat goes on."""
-    server = start_server()
+async def loses_its_place(state: str, directory: Path, server: Server) -> None:
+    """A process dies, and a job of its in this state is taken out of the place it waits in."""
     backoff = {"first": "2s", "factor": 1, "max": "2s", "jitter": 0}
     shop = {"timeout": "1s", "concurrency": 1, "backoff": backoff}
     async with (
-        Target() as target,
-        Daemon(short_path, [route("shop", target, **shop)], store_url=server.url) as daemon,
+        Target(answering(500) if state == "delayed" else hanging()) as target,
+        Daemon(directory, [route("shop", target, **shop)], store_url=server.url) as daemon,
     ):
-        key = f"{KEYS.tag}:route:shop"
+        await daemon.accepts(message(1), message(2), message(3, chat=8), message(4, chat=8))
+        await target.has(2 if state == "delayed" else 1)
         if state == "delayed":
-            target.behaviour = answering(500)
-            await daemon.accepts(message(1), message(2))
-            await daemon.comes("shop", delayed=1)
-            await daemon.kill()
-            assert await command(server.url, "ZREM", f"{key}:delayed", "1/shop") == 1
-        else:
-            target.behaviour = hanging()
-            await daemon.accepts(message(1), message(2), message(3, chat=8), message(4, chat=8))
-            await target.has(1)
-            await daemon.kill()
-            words: dict[str, tuple[str | int, ...]] = {
-                "processing": ("ZREM", f"{key}:processing", "1/shop"),
-                "ready": ("LREM", f"{key}:ready", 0, "3/shop"),
-                "waiting": ("LREM", f"{key}:lane:7", 0, "2/shop"),
-            }
-            assert await command(server.url, *words[state]) == 1
+            await daemon.comes("shop", delayed=2)
+        await daemon.kill()
+        key = f"{KEYS.tag}:route:shop"
+        words: dict[str, tuple[str | int, ...]] = {
+            "processing": ("ZREM", f"{key}:processing", "1/shop"),
+            "ready": ("LREM", f"{key}:ready", 0, "3/shop"),
+            "waiting": ("LREM", f"{key}:lane:7", 0, "2/shop"),
+            "delayed": ("ZREM", f"{key}:delayed", "1/shop"),
+        }
+        assert await command(server.url, *words[state]) == 1
         assert await in_order(server.url) != []
         before, died = len(target.received), time.monotonic()
         target.behaviour = answering()
         await daemon.start()
-        wanted = [1, 2] if state == "delayed" else [1, 2, 3, 4]
         await forgotten(server.url, 120)
         assert time.monotonic() - died < 120
         seen = [request.update_id for request in target.received[before:]]
-        assert sorted(seen) == wanted
+        assert sorted(seen) == [1, 2, 3, 4]
         assert [n for n in seen if n < 3] == [1, 2]
+
+
+async def test_a_job_that_lost_its_place(short_path: Path, start_server: StartServer) -> None:
+    """A member is deleted from the lease set, the ready list, the delays or a lane, and the
+    process dies: it is delivered within 2 min all the same, and its chat goes on."""
+    async with asyncio.TaskGroup() as tasks:
+        for state in ("processing", "ready", "delayed", "waiting"):
+            directory = short_path / state
+            directory.mkdir()
+            tasks.create_task(loses_its_place(state, directory, start_server()))
 
 
 async def test_a_lease_deleted_under_a_living_process(
@@ -214,9 +214,12 @@ async def test_an_instance_that_is_gone_for_good(
 
 
 @pytest.mark.parametrize("kills", [1, 2])
-async def test_a_crash_burns_no_attempt(kills: int, short_path: Path, server: Server) -> None:
+async def test_a_crash_burns_no_attempt(
+    kills: int, short_path: Path, start_server: StartServer
+) -> None:
     """With one attempt allowed, kill -9 during the POST: delivered all the same, also after a
     second such crash."""
+    server = start_server("redis")
     async with (
         Target(hanging()) as target,
         Daemon(short_path, [route("shop", target, max_attempts=1)], store_url=server.url) as daemon,
@@ -234,9 +237,12 @@ async def test_a_crash_burns_no_attempt(kills: int, short_path: Path, server: Se
     assert {request.attempt for request in target.received} == {1}
 
 
-async def test_sigterm_with_deliveries_in_flight(short_path: Path, server: Server) -> None:
+async def test_sigterm_with_deliveries_in_flight(
+    short_path: Path, start_server: StartServer
+) -> None:
     """Ten of 3 s all finish, the process exits with 0, no attempt is burned and none is repeated;
     what waited behind them is delivered by the next process, in order."""
+    server = start_server()
     async with (
         Target(late(3)) as target,
         Daemon(short_path, [route("shop", target, max_attempts=1)], store_url=server.url) as daemon,

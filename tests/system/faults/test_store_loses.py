@@ -49,11 +49,11 @@ async def lose_in_traffic(daemon: Daemon, target: Target, lose: Lose) -> None:
     accepted: dict[int, float] = {}
     stop = asyncio.Event()
     sending = asyncio.create_task(keep_sending(daemon, accepted, stop))
-    await target.has(100)
+    await target.has(50)
     written = len(daemon.log())
     await lose()
     lost_at, answered = time.monotonic(), len(accepted)
-    await until(lambda: len(accepted) > answered + 200, 20, "updates after the loss")
+    await until(lambda: len(accepted) > answered + 80, 20, "updates after the loss")
     stop.set()
     await sending
     later = [n for n, at in accepted.items() if at > lost_at]
@@ -160,19 +160,19 @@ async def test_scripts_that_are_flushed_under_load(short_path: Path, server: Ser
         written = len(daemon.log())
         stop = asyncio.Event()
         flushing = asyncio.create_task(flush(stop))
-        updates = [message(n, chat=n) for n in range(500)]
+        updates = [message(n, chat=n) for n in range(300)]
 
         async def accept(n: int) -> None:
             await daemon.accepts(*updates[n::20])
 
         await asyncio.gather(*(accept(n) for n in range(20)))
-        await daemon.comes("shop", delivered=500, failed_attempts=0)
+        await daemon.comes("shop", delivered=300, failed_attempts=0)
         stop.set()
         await flushing
         assert complaints(daemon.log()[written:]) == []
         assert await daemon.metric("twr_store_errors_total") == 0
         assert await in_order(server.url) == []
-    assert sorted(target.ids) == list(range(500))
+    assert sorted(target.ids) == list(range(300))
 
 
 async def test_a_store_that_is_restarted_under_load(short_path: Path, server: Server) -> None:
@@ -182,14 +182,14 @@ async def test_a_store_that_is_restarted_under_load(short_path: Path, server: Se
         Daemon(short_path, [route("shop", target)], store_url=server.url) as daemon,
     ):
         sending = asyncio.create_task(
-            hand_over_all(daemon, (message(n, chat=n % 50) for n in range(600)))
+            hand_over_all(daemon, (message(n, chat=n % 50) for n in range(300)))
         )
-        for enough in (50, 200, 350):
+        for enough in (20, 100, 180):
             await target.has(enough)
-            server.kill() if enough == 200 else server.stop()
+            server.kill() if enough == 100 else server.stop()
             server.start()
         await sending
-        await until(lambda: set(target.ids) == set(range(600)), 20, "all updates")
+        await until(lambda: set(target.ids) == set(range(300)), 20, "all updates")
         await daemon.comes("shop", processing=0, waiting=0)
         await forgotten(server.url)
-    assert len(target.ids) == 600
+    assert len(target.ids) == 300

@@ -47,7 +47,7 @@ async def answer(daemon: Daemon, update: Mapping[str, Any]) -> int:
     """The status that an update is answered with; 0 where the connection broke."""
     try:
         status, _ = await daemon.post(update)
-    except (aiohttp.ClientConnectionError, TimeoutError, OSError):
+    except (aiohttp.ClientError, TimeoutError, OSError):
         return 0
     assert status in (202, 503)
     return status

@@ -8,6 +8,7 @@ import pytest
 
 from twr.core.jobs import Accepted, Arrival, Destination, Offer
 from twr.services.ingress import Accepting
+from until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +60,7 @@ async def test_a_call_is_bounded_by_updates_jobs_and_bytes(
     store = Store()
     accepting = Accepting(store, Slots())
     first = asyncio.create_task(accepting.accept(arrival(0, routes, size)))
-    while not store.calls:
-        await asyncio.sleep(0)
+    await until(lambda: store.calls)
     rest = [asyncio.create_task(accepting.accept(arrival(n, routes, size))) for n in range(1, 101)]
     await asyncio.sleep(0)
     store.go.set()

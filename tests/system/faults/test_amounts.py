@@ -63,7 +63,7 @@ async def counting() -> AsyncIterator[str]:
         server.close()
 
 
-async def pour(daemon: Daemon, first: int, last: int, *, connections: int = 16) -> None:
+async def pour(daemon: Daemon, first: int, last: int, *, connections: int = 32) -> None:
     """Hand over updates of many chats on a few connections, each one after another."""
     numbers = iter(range(first, last))
 

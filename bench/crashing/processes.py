@@ -202,7 +202,9 @@ class Daemon:
         self.number = number
         self.instance = instance
         self.directory = directory
-        self.port, self.admin_port = quiet_port(), quiet_port()
+        self.port = self.admin_port = quiet_port()
+        while self.admin_port == self.port:
+            self.admin_port = quiet_port()
         self.stops = Stopped()
         self.killed: float | None = None
         self.exit_expected: int | None = None

@@ -95,7 +95,9 @@ class Daemon:
     ) -> None:
         self.directory = directory
         self.environ = {**ENVIRONMENT, **(environ or {})}
-        self.port, self.admin_port = free_port(), free_port()
+        self.port = self.admin_port = free_port()
+        while self.admin_port == self.port:
+            self.admin_port = free_port()
         store: dict[str, Any] = {"dir": str(directory / "state")}
         if store_url is not None:
             store = {"url": store_url}

@@ -158,8 +158,9 @@ async def test_cancelled_callers_leave_no_reply_for_the_next(real: World) -> Non
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [r for r in results if r and not isinstance(r, asyncio.CancelledError)] == []
         assert not any(results[1::2])
-    pool = real.store._client.redis.connection_pool
-    assert len(pool._in_use_connections) == 0
+    client = real.store._client
+    await client._connections.give_back()
+    assert len(client.redis.connection_pool._in_use_connections) == 0
     await asyncio.gather(*(ask(n) for n in range(100)))
 
 

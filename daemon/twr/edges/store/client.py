@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from twr.edges.store.connections import Connections
 from twr.errors import StoreError, StoreFull, StoreUnavailable
 
 # Under the 5 s after which the ingress answers 503, so that a caller gets the store's own reason.
@@ -78,7 +79,8 @@ def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
 def connect(url: str) -> aredis.Redis:
     """A client for `url`, not yet connected. The URL may hold a password: never log it."""
     options: dict[str, Any] = {
-        "socket_timeout": ANSWER_TIMEOUT,
+        # The client limits each call as a whole: redis-py's limit makes a task of each write.
+        "socket_timeout": None,
         "socket_connect_timeout": CONNECT_TIMEOUT,
         # What may be sent twice is decided by whoever calls, never below.
         "retry": Retry(NoBackoff(), 0),
@@ -124,6 +126,7 @@ class Client:
 
     def __init__(self, redis: aredis.Redis, tag: str, load: Callable[[str], str] = script) -> None:
         self.redis = redis
+        self._connections = Connections(redis.connection_pool)
         self._tag = tag
         self._load = load
         self._sha: dict[str, str] = {}
@@ -131,7 +134,8 @@ class Client:
     async def run(self, name: str, *args: str | bytes | int, resend: bool = False) -> Any:
         """Run a script. `resend`: once more when the connection broke (it may then run twice)."""
         try:
-            return await self._run(name, args)
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                return await self._run(name, args)
         except (exceptions.ConnectionError, OSError) as error:
             if not resend or not _broke(error):
                 raise translate(error) from None
@@ -142,13 +146,15 @@ class Client:
     async def call(self, command: Awaitable[Any]) -> Any:
         """Await a redis-py command, its errors translated."""
         try:
-            return await command
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                return await command
         except (exceptions.RedisError, OSError) as error:
             raise await self._failed(error) from None
 
     async def _failed(self, error: Exception) -> StoreError:
         # A connection to a server that was demoted would answer READONLY for ever.
         if isinstance(error, exceptions.ReadOnlyError):
+            await self._connections.give_back()
             await self.redis.connection_pool.disconnect(inuse_connections=False)
         return translate(error)
 
@@ -158,15 +164,16 @@ class Client:
         if sha is None:
             sha = self._sha[name] = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         try:
-            return await self.redis.execute_command("EVALSHA", sha, 1, self._tag, *args)
+            return await self._connections.execute("EVALSHA", sha, 1, self._tag, *args)
         except exceptions.NoScriptError:
             # The server forgot it (a restart, SCRIPT FLUSH, a failover) and has run nothing.
-            return await self.redis.execute_command("EVAL", source, 1, self._tag, *args)
+            return await self._connections.execute("EVAL", source, 1, self._tag, *args)
 
     async def close(self) -> None:
         """Close all connections, waiting at most a second for them to say goodbye."""
         try:
             async with asyncio.timeout(1):
+                await self._connections.give_back()
                 await self.redis.aclose()
                 pool = self.redis.connection_pool
                 if isinstance(pool, SentinelConnectionPool):

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.anyio
 class Store:
     """Remembers how many updates each call brought; the first waits until `go`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ready: tuple[str, ...] = ()) -> None:
+        self.ready = ready
         self.calls: list[int] = []
         self.go = asyncio.Event()
 
@@ -25,18 +26,25 @@ class Store:
     ) -> list[Accepted]:
         self.calls.append(len(arrivals))
         await self.go.wait()
-        return [Accepted(len(arrival.destinations)) for arrival in arrivals]
+        return [Accepted(len(arrival.destinations), ready=self.ready) for arrival in arrivals]
 
 
 class Slots:
-    """None are free."""
+    """None are free, and so many jobs are being delivered."""
+
+    def __init__(self, held: int = 32) -> None:
+        self._held = held
+        self.news_of: list[str] = []
 
     @contextmanager
     def offering(self, _: set[str]) -> Iterator[tuple[list[Offer], Callable[[Accepted], None]]]:
         yield [], lambda _: None
 
     def news(self, names: Sequence[str]) -> None:
-        """Nobody listens."""
+        self.news_of += names
+
+    def held(self) -> int:
+        return self._held
 
 
 def arrival(number: int, routes: int, size: int) -> Arrival:
@@ -66,3 +74,29 @@ async def test_a_call_is_bounded_by_updates_jobs_and_bytes(
     store.go.set()
     assert {answer.deliveries for answer in await asyncio.gather(first, *rest)} == {routes}
     assert store.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("held", "ready", "calls"),
+    [
+        (1, (), [1, *[1] * 20]),
+        (4, (), [1, *[1] * 20]),
+        (5, (), [1, 20]),
+        (1, ("r0",), [1, 20]),
+    ],
+)
+async def test_a_busy_chat_is_not_kept_waiting(
+    held: int, ready: tuple[str, ...], calls: list[int]
+) -> None:
+    """While few deliveries are under way and updates wait behind them in their lane, each is
+    stored on its own; many under way, or jobs that can start, are no reason for it."""
+    store, slots = Store(ready), Slots(held)
+    accepting = Accepting(store, slots)
+    first = asyncio.create_task(accepting.accept(arrival(0, 1, 500)))
+    await until(lambda: store.calls)
+    rest = [asyncio.create_task(accepting.accept(arrival(n, 1, 500))) for n in range(1, 21)]
+    await asyncio.sleep(0)
+    store.go.set()
+    await asyncio.gather(first, *rest)
+    assert store.calls == calls
+    assert slots.news_of == list(ready) * len(calls)

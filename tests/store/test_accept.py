@@ -80,7 +80,7 @@ async def test_seen_before_is_none_and_changes_nothing(world: World) -> None:
     """Fifty copies of an update, in one call and in others, make one delivery."""
     copies = [arrival(1, "a")] * 25
     answers = await world.accept(*copies) + await world.accept(*copies)
-    assert answers == [Accepted(1)] + [Accepted(None)] * 49
+    assert answers == [Accepted(1, ready=("a",))] + [Accepted(None)] * 49
     assert list((await world.check()).jobs) == ["1/a"]
 
 
@@ -88,7 +88,8 @@ async def test_ids_may_fall(world: World) -> None:
     """After a silent week Telegram's ids start anywhere: smaller is not older."""
     ids = (727334707, 117314199, 0, 2**63 - 1)
     for update_id in ids:
-        assert await world.accept(arrival(update_id, "a", lane=str(update_id))) == [Accepted(1)]
+        found = await world.accept(arrival(update_id, "a", lane=str(update_id)))
+        assert found == [Accepted(1, ready=("a",))]
     assert [job.id for job in (await world.claim("a", 9)).jobs] == [f"{n}/a" for n in ids]
     assert await world.redis.getbit(f"{KEYS.tag}:seen:{(2**63 - 1) // 8192}", 8191) == 1
     await world.check()
@@ -126,7 +127,8 @@ async def test_dead_letters_stay_beside_a_returning_id(world: World) -> None:
     for round_ in range(3):
         await world.let_be_forgotten(1)
         body = b"round %d" % round_
-        assert await world.accept(arrival(1, "a", "b", body=body)) == [Accepted(2)]
+        found = await world.accept(arrival(1, "a", "b", body=body))
+        assert found == [Accepted(2, ready=("a", "b"))]
         await world.kill(await world.take("a"))
         await world.deliver("b")
     ids = [letter.id async for page in world.store.dead_letters.pages() for letter in page]
@@ -146,8 +148,9 @@ async def test_dead_letters_stay_beside_a_returning_id(world: World) -> None:
 async def test_a_full_route_makes_a_dead_letter_at_once(world: World) -> None:
     """With `max_pending` waiting on one route its delivery overflows; the other route gets it."""
     full = Destination("a", True, 2)
-    for update_id in (1, 2, 3):
-        assert await world.accept(arrival(update_id, full, "b")) == [Accepted(2)]
+    for update_id, ready in ((1, ("a", "b")), (2, ()), (3, ())):
+        found = await world.accept(arrival(update_id, full, "b"))
+        assert found == [Accepted(2, ready=ready)]
     letter = await world.store.dead_letters.show("3/a")
     assert letter is not None
     assert (letter.reason, letter.attempts, letter.body) == ("overflow", 0, b'{"update_id": 3}')

@@ -32,7 +32,7 @@ class Server:
     def batch(
         self, most: int = 100, most_weight: int = 10_000, patience: float = 60.0
     ) -> Batch[int, int]:
-        return Batch(self, most=most, patience=patience, weigh=abs, most_weight=most_weight)
+        return Batch(self, most=lambda: most, patience=patience, weigh=abs, most_weight=most_weight)
 
 
 async def started(server: Server, batch: Batch[int, int], *items: int) -> list[asyncio.Task[int]]:

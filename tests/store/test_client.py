@@ -228,7 +228,7 @@ async def test_a_pool_without_a_free_connection_is_unavailable(real: World) -> N
     assert asyncio.get_running_loop().time() - started < 0.39
     for connection in held:
         await pool.release(connection)
-    assert await real.accept(arrival(1, "a")) == [Accepted(1)]
+    assert await real.accept(arrival(1, "a")) == [Accepted(1, ready=("a",))]
 
 
 REPLIES: list[tuple[bytes, type[StoreError], str]] = [
@@ -296,7 +296,7 @@ async def test_a_key_of_the_wrong_kind_is_an_error(world: World) -> None:
     await world.redis.set(KEYS.route("a", "ready"), "mine")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await world.claim("a")
-    assert await world.accept(arrival(2, "b")) == [Accepted(1)]
+    assert await world.accept(arrival(2, "b")) == [Accepted(1, ready=("b",))]
     assert await world.deliver("b") == "2/b"
 
 
@@ -312,7 +312,7 @@ async def test_an_update_that_could_not_be_stored_whole_comes_again(
         with pytest.raises(StoreError, match="WRONGTYPE"):
             await world.accept(update)
     await world.redis.delete(KEYS.route("b", place))
-    assert await world.accept(update) == [Accepted(4)]
+    assert await world.accept(update) == [Accepted(4, ready=("a", "b", "c"))]
     picture = await world.check()
     assert sorted(picture.jobs) == ["1/a", "1/b", "1/c", "1/full"]
     assert [await world.deliver(route) for route in "abc"] == ["1/a", "1/b", "1/c"]

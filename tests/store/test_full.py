@@ -37,7 +37,7 @@ async def test_accept_is_refused_and_nothing_is_written(full: World) -> None:
         await full.redis.script_flush()
     assert await full.picture() == before
     await full.redis.config_set("maxmemory", "0")
-    assert await full.accept(arrival(9, "a", "b")) == [Accepted(2)]
+    assert await full.accept(arrival(9, "a", "b")) == [Accepted(2, ready=("a", "b"))]
     await full.check()
 
 

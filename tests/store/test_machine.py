@@ -232,12 +232,16 @@ class StoreMachine(RuleBasedStateMachine):
                 self.model.jobs[name] = job
                 job.state, job.reason = "dead", "overflow"
                 assert name not in leased
+                assert to not in answer.ready
                 continue
             self.model.join(name, job)
             if name in leased:
                 assert offer
                 assert job.state == "ready"
                 self._lease(process, leased[name])
+                assert to not in answer.ready
+            else:
+                assert (to in answer.ready) == (job.state == "ready")
 
     @rule(
         instance=st.sampled_from(["one", "two"]),

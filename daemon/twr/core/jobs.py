@@ -63,10 +63,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of an arrival: None deliveries when it was seen before."""
+    """What became of an arrival: None deliveries when it was seen before. `ready` are the routes
+    where its job can be claimed now; at the others it is leased already, waits behind one of its
+    lane, or overflowed."""
 
     deliveries: int | None
     leased: tuple[Job, ...] = ()
+    ready: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

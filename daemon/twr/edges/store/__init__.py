@@ -83,15 +83,19 @@ class Store:
     def _accepted(self, arrival: Arrival, answer: int | bytes, now_ms: int) -> Accepted:
         if isinstance(answer, int):
             return Accepted(None if answer < 0 else answer)
-        deliveries, *leased = map(int, answer.split())
+        deliveries, *numbers = map(int, answer.split())
         expires_ms = now_ms + arrival.expires_after * 1000
         token = f"{self._identity.nonce}:1.{now_ms}"
-        names = (arrival.destinations[n - 1].route for n in leased)
-        jobs = (
-            Job(f"{arrival.update_id}/{name}", token, 0, now_ms, expires_ms, arrival.body)
-            for name in names
-        )
-        return Accepted(deliveries, tuple(jobs))
+        leased: list[Job] = []
+        ready: list[str] = []
+        for n in numbers:
+            name = arrival.destinations[abs(n) - 1].route
+            if n < 0:
+                ready.append(name)
+            else:
+                job_id = f"{arrival.update_id}/{name}"
+                leased.append(Job(job_id, token, 0, now_ms, expires_ms, arrival.body))
+        return Accepted(deliveries, tuple(leased), tuple(ready))
 
     async def turn(self, settles: Sequence[Settle], claims: Sequence[Claim]) -> Turn:
         """Settle, then claim, in one step. Never sent twice: leases of a lost answer are found by

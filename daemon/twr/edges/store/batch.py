@@ -14,7 +14,8 @@ Answer = TypeVar("Answer")
 class Batch(Generic[Item, Answer]):
     """Hands items to `call` in order, as many at once as are waiting, one call at a time.
 
-    `patience` is how many seconds a caller waits at most.
+    `most` tells before each call how many it may take; `patience` is how many seconds a caller
+    waits at most.
 
     `call` returns an answer or an error per item; an error it raises goes to each of its items. A
     caller that is cancelled takes back an item that has not been sent yet and harms no other.
@@ -24,7 +25,7 @@ class Batch(Generic[Item, Answer]):
         self,
         call: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | StoreError]]],
         *,
-        most: int,
+        most: Callable[[], int],
         patience: float,
         weigh: Callable[[Item], int],
         most_weight: int,
@@ -86,8 +87,8 @@ class Batch(Generic[Item, Answer]):
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
         batch: list[tuple[Item, asyncio.Future[Answer]]] = []
-        weight = 0
-        while self._waiting and len(batch) < self._most and weight < self._most_weight:
+        weight, most = 0, self._most()
+        while self._waiting and len(batch) < most and weight < self._most_weight:
             item, future = self._waiting.popleft()
             if not future.done():
                 batch.append((item, future))

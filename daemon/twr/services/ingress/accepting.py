@@ -11,6 +11,10 @@ from twr.errors import StoreError, StoreFull, StoreUnavailable
 # What one store call may carry.
 MOST_UPDATES = 64
 MOST_BYTES = 4 * 1024 * 1024
+# Where few deliveries are under way and the rest waits behind them, in a busy chat, each delivery
+# takes some turns of the event loop. They are short while one update is stored at a time: the chat
+# gets three to five times as much, and accepting still is faster than it.
+FEW_FLIGHTS = 4
 # What a job counts for in it, so that many routes make no call that keeps the store for long.
 JOB = 10_000
 # Seconds until a caller is told that the store is too slow.
@@ -32,6 +36,7 @@ class Slots(Protocol):
         self, names: set[str]
     ) -> AbstractContextManager[tuple[list[Offer], Callable[[Accepted], None]]]: ...
     def news(self, names: Sequence[str]) -> None: ...
+    def held(self) -> int: ...
 
 
 class Accepting:
@@ -40,9 +45,10 @@ class Accepting:
     def __init__(self, store: Store, slots: Slots) -> None:
         self._store = store
         self._slots = slots
+        self._lane_bound = False
         self._batch = Batch(
             self._accept_all,
-            most=MOST_UPDATES,
+            most=self._most,
             patience=PATIENCE,
             weigh=lambda arrival: len(arrival.body) + JOB * len(arrival.destinations),
             most_weight=MOST_BYTES,
@@ -51,6 +57,9 @@ class Accepting:
     async def accept(self, arrival: Arrival) -> Accepted:
         """Store one update; raises StoreError and its kinds."""
         return await self._batch.submit(arrival)
+
+    def _most(self) -> int:
+        return 1 if self._lane_bound else MOST_UPDATES
 
     async def _accept_all(self, arrivals: Sequence[Arrival]) -> Sequence[Accepted | StoreError]:
         try:
@@ -67,10 +76,16 @@ class Accepting:
         names = {to.route for arrival in arrivals for to in arrival.destinations}
         with self._slots.offering(names) as (offers, start):
             answers = await self._store.accept(arrivals, offers)
-            leased = 0
             for accepted in answers:
-                leased += len(accepted.leased)
                 start(accepted)
-        if leased < sum(accepted.deliveries or 0 for accepted in answers):
-            self._slots.news(tuple(names))
+        self._lane_bound = self._slots.held() <= FEW_FLIGHTS and _most_wait(answers)
+        if ready := {name for accepted in answers for name in accepted.ready}:
+            self._slots.news(tuple(ready))
         return answers
+
+
+def _most_wait(answers: Sequence[Accepted]) -> bool:
+    """Whether more than half of these jobs wait behind another one of their lane."""
+    jobs = sum(accepted.deliveries or 0 for accepted in answers)
+    can_start = sum(len(accepted.leased) + len(accepted.ready) for accepted in answers)
+    return jobs > 2 * can_start

@@ -6,8 +6,9 @@
 --   per offer:  route, free slots, lease ms       (a job that could start at once is leased here)
 --   per update: update id, bitmap, bit, type, lane, expires after ms, body, routes;
 --     per route: name, 1 when ordered by lane, most waiting
--- Returns now, then per update -1 (seen before) or the number of deliveries followed by the
--- numbers of the routes (from 1) that were leased, as one text.
+-- Returns now, then per update -1 (seen before) or the number of deliveries; as one text followed
+-- by the numbers of the routes, from 1, whose job was leased, and negative those whose job can be
+-- claimed now. The others wait behind one of their lane, or overflowed.
 local ttl, owner, nonce = ARGV[1], ARGV[2], ARGV[3]
 local at = 5
 local slots, leases, known = {}, {}, {}
@@ -65,7 +66,7 @@ local function has_live_jobs(uid)
   return false
 end
 
--- Returns true when the delivery was leased to the caller.
+-- Returns the state of the job: processing when it was leased to the caller.
 local function add_job(uid, route, lane, most)
   local id = uid .. '/' .. route
   local key = job_key(id)
@@ -73,26 +74,27 @@ local function add_job(uid, route, lane, most)
   if call('ZCARD', route_key(route, 'all')) >= most then
     call('HSET', key, 'lane', '', 'attempts', 0)
     bury(id, route, '', 'overflow')
-    return false
+    return 'dead'
   end
   call('ZADD', route_key(route, 'all'), stamp, id)
   local free = slots[route] or 0
   if free == 0 or call('EXISTS', route_key(route, 'ready')) == 1 then
     call('HSET', key, 'lane', lane, 'attempts', 0)
-    place(id, route, lane)
-    return false
+    return place(id, route, lane)
   end
   if not join_lane(route, lane, id) then
     call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'waiting')
-    return false
+    return 'waiting'
   end
   slots[route] = free - 1
   local deadline = NOW + leases[route]
   call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'processing', 'claims', 1,
     'token', token_of(nonce, 1), 'owner', owner, 'due_ms', deadline)
   call('ZADD', route_key(route, 'processing'), deadline, id)
-  return true
+  return 'processing'
 end
+
+local SIGN = {processing = '', ready = '-'}
 
 local function accept(first)
   local uid, bitmap, bit = ARGV[first], P .. ':seen:' .. ARGV[first + 1], ARGV[first + 2]
@@ -110,7 +112,7 @@ local function accept(first)
   end
   -- One microsecond each is less than each takes, so that the next call's are later.
   stamp = stamp + 0.001
-  local names, leased = {}, {}
+  local names, told = {}, {routes}
   for n = 1, routes do names[n] = ARGV[first + 5 + 3 * n] end
   local expires = NOW + tonumber(ARGV[first + 5])
   call('HSET', update_key(uid), 'body', ARGV[first + 6], 'type', ARGV[first + 3],
@@ -120,12 +122,12 @@ local function accept(first)
   for n = 1, routes do
     local arg = first + 5 + 3 * n
     local lane = ARGV[arg + 1] == '1' and ARGV[first + 4] or ''
-    if add_job(uid, names[n], lane, tonumber(ARGV[arg + 2])) then leased[#leased + 1] = n end
+    local sign = SIGN[add_job(uid, names[n], lane, tonumber(ARGV[arg + 2]))]
+    if sign then told[#told + 1] = sign .. n end
   end
   call('HSET', update_key(uid), 'refs', routes)
   mark_seen(bitmap, bit)
-  if #leased > 0 then return routes .. ' ' .. table.concat(leased, ' ') end
-  return routes
+  return #told > 1 and table.concat(told, ' ') or routes
 end
 
 local out = {NOW}

@@ -1,8 +1,11 @@
 """The ceiling: Hypercorn with its default protocol settings and no logs, answering and no more.
 
-python -m bench.baseline_bare PORT
+python -m bench.baseline_bare PORT [--uvloop]
+
+On the event loop that Hypercorn takes by itself, asyncio's, or on uvloop, on which twr runs.
 """
 
+import asyncio
 import sys
 
 import uvloop
@@ -35,4 +38,5 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1])))
+    run = uvloop.run if "--uvloop" in sys.argv[2:] else asyncio.run
+    run(main(int(sys.argv[1])))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bench import stats
 from bench.load import Plan
 from bench.report import Report
-from bench.sides import Setup
+from bench.sides import UVLOOP, Setup
 from bench.trial import Given, Measured, Shape, Trial, delivered_rate, lag, trial
 
 Values = dict[str, float]
@@ -111,6 +111,7 @@ def accepting(given: Given, report: Report, length: Length) -> None:
             contender("twr", "twr", 1),
             contender("plain", "plain", 1),
             contender("bare", "bare", 1),
+            contender(UVLOOP, UVLOOP, 1),
             contender("twr, 3 routes", "twr", 3),
         ],
     )
@@ -121,6 +122,8 @@ def accepting(given: Given, report: Report, length: Length) -> None:
     _tell(report, "CPU of the store per accept", "ms", found, "cpu of the store")
     report.bar("accept alone against plain", _ratio(found, "accepted", "twr", "plain"), 2.0)
     report.bar("accept alone against bare", _ratio(found, "accepted", "twr", "bare"), 0.85)
+    on_uvloop = stats.ratios(found["twr"]["accepted"], found[UVLOOP]["accepted"])
+    report.add("accept alone against bare on uvloop", "twr", "×", on_uvloop)
     three = _ratio(found, "accepted", "twr, 3 routes", "twr")
     report.bar("accept alone, three routes against one", three, 0.9)
 
@@ -131,13 +134,16 @@ def _at_once(given: Given, report: Report, length: Length, routes: int) -> dict[
         return _rates(made, made.load(length.plan()))
 
     contenders = [
-        Contender(side, Setup(side, routes), Shape(), work) for side in ("twr", "plain", "bare")
+        Contender(side, Setup(side, routes), Shape(), work)
+        for side in ("twr", "plain", "bare", UVLOOP)
     ]
     found = alternate(given, report, length.pairs, contenders)
     word = "one route" if routes == 1 else f"{routes} routes"
-    del found["bare"]["delivered"]
+    del found["bare"]["delivered"], found[UVLOOP]["delivered"]
     _tell(report, f"accept and deliver at once, {word}: accepted", "/s", found, "accepted")
     _tell(report, f"accept and deliver at once, {word}: delivered", "/s", found, "delivered")
+    on_uvloop = stats.ratios(found["twr"]["delivered"], found[UVLOOP]["accepted"])
+    report.add(f"delivered against bare on uvloop, {word}", "twr", "×", on_uvloop)
     return dict(found)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from bench import wire
 from bench.machine import DAEMON, Child, StoreServer, free_port, listens, python, until
 
-SIDES = ("twr", "plain", "bare")
+UVLOOP = "bare-uvloop"
+SIDES = ("twr", "plain", "bare", UVLOOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,12 @@ def _bare(daemon: Daemon, _store: StoreServer, _target_port: int, folder: Path) 
     return Child(python(*words), DAEMON, folder / "daemon.log")
 
 
-_START = {"twr": _twr, "plain": _plain, "bare": _bare}
+def _bare_on_uvloop(daemon: Daemon, _store: StoreServer, _target_port: int, folder: Path) -> Child:
+    words = ("-m", "bench.baseline_bare", str(daemon.port), "--uvloop")
+    return Child(python(*words), DAEMON, folder / "daemon.log")
+
+
+_START = {"twr": _twr, "plain": _plain, "bare": _bare, UVLOOP: _bare_on_uvloop}
 
 
 def waiting(setup: Setup, store: StoreServer) -> dict[str, set[int]]:

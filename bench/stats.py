@@ -17,6 +17,11 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else float("nan")
 
 
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """The ratios of runs that were made side by side."""
+    return [a / b for a, b in zip(ours, theirs, strict=True) if b]
+
+
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios of runs that were made side by side."""
-    return median([a / b for a, b in zip(ours, theirs, strict=True) if b])
+    """The median of these ratios."""
+    return median(ratios(ours, theirs))

@@ -4,6 +4,7 @@ At its end the daemon is killed with -9, and every update that was answered with
 delivered to its route, or waiting in the store.
 """
 
+import asyncio
 import itertools
 import json
 import math
@@ -31,6 +32,7 @@ from bench.machine import (
 )
 from bench.sides import Daemon, Setup, waiting
 from bench.target import Deliveries
+from twr.edges.embedded import Embedded
 
 IDS_PER_LOAD = 1_000_000
 
@@ -134,7 +136,7 @@ class Trial:
     def lost(self) -> list[str]:
         """Kill the daemon; what was accepted and is nowhere, and what came out of order."""
         self.daemon.child.end()
-        if self.setup.side == "bare":
+        if self.setup.side.startswith("bare"):
             return []
         came = self.deliveries()
         stored = waiting(self.setup, self.store)
@@ -152,6 +154,8 @@ class Trial:
         """End all of it."""
         if self._daemon is not None:
             self._daemon.child.end()
+        if self.setup.embedded:
+            asyncio.run(Embedded(self.folder / "state", 0).stop_leftover())
         self.target.end()
         self.store.child.end()
 

@@ -48,13 +48,16 @@ class Outcome:
     reason: Reason | None = None
 
 
+DELIVERED = Outcome("delivered")
+
+
 def decide(
     answer: Answer, policy: Policy, attempts: int, now: float, random: Callable[[], float]
 ) -> Outcome:
     """The outcome of an attempt after `attempts` failed ones; `now` in unix seconds."""
     status = answer.status
     if status is not None and 200 <= status < 300:
-        return Outcome("delivered")
+        return DELIVERED
     if status in policy.permanent_statuses:
         return Outcome("dead", reason="permanent")
     away = (status is None and not answer.internal) or status in AWAY

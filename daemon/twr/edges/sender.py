@@ -81,8 +81,11 @@ class Sender:
             target, data=data, headers=headers, allow_redirects=False
         ) as response:
             _counts.set(True)
+            delivered = response.status < 300
+            if delivered and response.content.is_eof():
+                return Answer(response.status)
             first = await _read(response)
-            if response.status < 300:
+            if delivered:
                 return Answer(response.status)
             return Answer(
                 response.status,

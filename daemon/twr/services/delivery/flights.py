@@ -97,7 +97,7 @@ class Flights:
 
     async def _fly(self, run: RunningRoute, leased: Leased) -> None:
         job = leased.job
-        settle = _given_back(job)
+        settle: Settle | None = None
         try:
             started = self._given.clock.monotonic()
             if started < leased.start_by:
@@ -105,11 +105,11 @@ class Flights:
                 settle = self._judge.settle(run, leased, answer)
                 self._measure(run, job, settle, self._given.clock.monotonic() - started)
         finally:
-            if leased.probe and settle == _given_back(job):
+            if leased.probe and settle is None:
                 run.breaker.withdraw()
             run.flying -= 1
             run.news = True
-            self._land(settle)
+            self._land(settle or _given_back(job))
 
     def _land(self, settle: Settle) -> None:
         self._settles.append(settle)

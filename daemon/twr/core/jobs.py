@@ -10,6 +10,12 @@ Reason = Literal["attempts", "permanent", "expired", "poison", "overflow"]
 REASONS: tuple[Reason, ...] = ("attempts", "permanent", "expired", "poison", "overflow")
 
 
+def named(job_id: str) -> dict[str, str]:
+    """A job as log lines name it: `route` and `update`."""
+    update, _, route = job_id.partition("/")
+    return {"route": route, "update": update}
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """One route an update goes to; with `max_pending` waiting there, it overflows."""

@@ -9,7 +9,7 @@ import anyio
 
 from twr import pace
 from twr.core.clock import Clock
-from twr.core.jobs import Beat, Elder, Stats, Swept
+from twr.core.jobs import Beat, Elder, Stats, Swept, named
 from twr.core.text import kv
 from twr.errors import StoreError, StoreUnfit
 
@@ -195,7 +195,7 @@ class Recovery:
             if route.waiting:
                 repaired = await self._store.repair(route.name)
                 for job in repaired:
-                    log.warning("stray job repaired %s", kv(job=job))
+                    log.warning("stray job repaired %s", kv(**named(job)))
                 if repaired:
                     self._process.work_found()
 
@@ -210,6 +210,6 @@ class Recovery:
 def _tell_dead(found: Swept) -> None:
     for reason, jobs in (("expired", found.expired), ("poison", found.poison)):
         for job in jobs[:MOST_NAMED]:
-            log.warning("dead letter %s", kv(job=job, reason=reason))
+            log.warning("dead letter %s", kv(**named(job), reason=reason))
         if len(jobs) > MOST_NAMED:
             log.warning("dead letters %s", kv(more=len(jobs) - MOST_NAMED, reason=reason))

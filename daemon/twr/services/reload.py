@@ -14,34 +14,53 @@ log = logging.getLogger("twr.reload")
 
 # A file is read only once it has been still for so long.
 STILL_MS = 300
+# What no sign came of (a change before the watch began, a file system that gives none) is found at
+# the next look.
+LOOK_MS = 5000
 RETRY = 5.0
 
 
-async def run(file: Path, reload: Callable[[str], Awaitable[None]], stop: anyio.Event) -> None:
-    """Call `reload` with the cause whenever the content of `file` has changed, until `stop`.
+class ConfigWatch:
+    """Watches `file`, whose content is known from the start: make it where the file is loaded."""
 
-    The directories are watched, not the file: editors and git put a new one in its place.
-    """
-    seen = _content(file)
-    while not stop.is_set():
-        try:
-            async for _ in awatch(
-                *_directories(file),
-                watch_filter=_only(file),
-                debounce=STILL_MS * 10,
-                step=STILL_MS,
-                stop_event=stop,
-                recursive=False,
-                raise_interrupt=False,
-            ):
-                now = _content(file)
-                if now is not None and now != seen:
-                    seen = now
-                    await reload("file changed")
-        except OSError as error:
-            reason = (error.strerror or type(error).__name__).lower()
-            log.warning("config not watched %s", kv(error=reason, hint="reload by SIGHUP"))
-            await pace.wait(stop, RETRY)
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen = _content(file)
+        self._unsure: bytes | None = None
+
+    async def run(self, reload: Callable[[str], Awaitable[None]], stop: anyio.Event) -> None:
+        """Call `reload` with the cause whenever the content of the file has changed, until `stop`.
+
+        The directories are watched, not the file: editors and git put a new one in its place.
+        """
+        while not stop.is_set():
+            try:
+                async for changes in awatch(
+                    *_directories(self._file),
+                    watch_filter=_only(self._file),
+                    debounce=STILL_MS * 10,
+                    step=STILL_MS,
+                    stop_event=stop,
+                    rust_timeout=LOOK_MS,
+                    yield_on_timeout=True,
+                    recursive=False,
+                ):
+                    await self._look(reload, still=bool(changes))
+            except OSError as error:
+                reason = (error.strerror or type(error).__name__).lower()
+                log.warning("config not watched %s", kv(error=reason, hint="reload by SIGHUP"))
+                await pace.wait(stop, RETRY)
+
+    async def _look(self, reload: Callable[[str], Awaitable[None]], *, still: bool) -> None:
+        now = _content(self._file)
+        if now is None or now == self._seen:
+            return
+        # Somebody may be writing it just now: then a second look has to find the same.
+        if not still and now != self._unsure:
+            self._unsure = now
+            return
+        self._seen = now
+        await reload("file changed")
 
 
 def _directories(file: Path) -> list[Path]:

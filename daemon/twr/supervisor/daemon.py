@@ -23,10 +23,11 @@ from twr.edges.sockets import bind
 from twr.edges.store import Identity, Store, open_store
 from twr.edges.systemd import Notifier
 from twr.errors import ConfigError, TwrError
-from twr.services import admin, delivery, ingress, reload
+from twr.services import admin, delivery, ingress
 from twr.services.delivery import Delivery
 from twr.services.ingress import Accepting
 from twr.services.recovery import Recovery
+from twr.services.reload import ConfigWatch
 from twr.supervisor.current import derive
 from twr.supervisor.keeper import keep
 from twr.supervisor.process import Process
@@ -62,6 +63,7 @@ class Daemon:
     def __init__(self, config: Config, secrets: Secrets, given: Surroundings) -> None:
         self._given = given
         self._file = config.file
+        self._config_watch = ConfigWatch(config.file)
         self._started_with = config
         self._current = derive(config, secrets)
         self._embedded = (
@@ -235,7 +237,7 @@ class Daemon:
         )
 
     async def _watch_config(self) -> None:
-        await reload.run(self._file, self._reload, self._closing)
+        await self._config_watch.run(self._reload, self._closing)
 
     async def _report(self) -> None:
         """Feed the watchdog while all loops turn, and keep the status line fresh."""
@@ -254,7 +256,7 @@ class Daemon:
         runs = self._delivery.routes()
         paused = sum(run.breaker.open for run in runs)
         return (
-            f"{len(runs)} routes, {paused} paused; accepted {self._process.traffic().accepted}, "
+            f"routes {len(runs)}, paused {paused}; accepted {self._process.traffic().accepted}, "
             f"delivered {sum(run.delivered for run in runs)}, in flight {self._delivery.held()}"
         )
 

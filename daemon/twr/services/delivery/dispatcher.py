@@ -9,7 +9,7 @@ import anyio
 
 from twr.config import Route
 from twr.core.breaker import Breaker
-from twr.core.jobs import Accepted, Claim, Claimed, Offer, Settle, Turn
+from twr.core.jobs import Accepted, Claim, Claimed, Offer, Settle, Turn, named
 from twr.core.text import kv
 from twr.edges.sender import Sender
 from twr.errors import StoreError, StoreFull, StoreUnavailable
@@ -266,7 +266,7 @@ class Delivery:
         for settle, held in zip(settles, turn.settled, strict=True):
             self._flights.settled(settle)
             if not held and not self._resent:
-                log.warning("settle refused %s", kv(job=settle.id, kind=settle.kind))
+                log.warning("settle refused %s", kv(**named(settle.id), kind=settle.kind))
                 self._given.measures.stale_settle()
         if not self._flights.waiting:
             self._resent = False
@@ -282,7 +282,7 @@ class Delivery:
 
     def _claimed(self, claimed: Claimed, now_ms: int, now: float) -> None:
         for job_id in claimed.expired:
-            log.warning("dead letter %s", kv(job=job_id, reason="expired"))
+            log.warning("dead letter %s", kv(**named(job_id), reason="expired"))
         run = self._routes.get(claimed.route)
         if run is not None:
             run.ready, run.suspects = claimed.ready, claimed.suspects

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from twr.core.jobs import Job, Settle
+from twr.core.jobs import Job, Settle, named
 from twr.core.outcome import Answer
 from twr.core.text import kv
 from twr.services.delivery.attempt import Judge, Leased, headers
@@ -121,7 +121,7 @@ class Flights:
             return await run.sender.post(run.route.target_url, job.body, made, run.route.timeout)
         except Exception as error:
             # A fault of ours with one job is no reason to stop the others.
-            log.exception("delivery broke %s", kv(job=job.id))
+            log.exception("delivery broke %s", kv(**named(job.id)))
             return Answer(None, f"internal error: {type(error).__name__}", internal=True)
 
     def _measure(self, run: RunningRoute, job: Job, settle: Settle, seconds: float) -> None:

@@ -174,6 +174,16 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         server.kill()
 
 
+async def test_a_restart_in_between_costs_an_accept_nothing(own_server: Server) -> None:
+    """However many connections were kept from before: it is sent once more, on one that holds."""
+    store = process(own_server.url)
+    await asyncio.gather(*(store.stats() for _ in range(16)))
+    await asyncio.to_thread(own_server.kill)
+    await asyncio.to_thread(own_server.start)
+    assert await store.accept([arrival(1, "a")]) == [Accepted(1, ready=("a",))]
+    await store.close()
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_a_restart_costs_one_error_at_most(own_server: Server, end: str) -> None:
     """Idle connections of before are found dead, and what was accepted is still there."""

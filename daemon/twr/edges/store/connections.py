@@ -46,6 +46,8 @@ class Connections:
         except BaseException:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
+            # The others may be as dead: the pool looks.
+            await self.give_back()
             raise
         await self._keep(connection)
         return answer

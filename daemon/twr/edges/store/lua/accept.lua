@@ -12,6 +12,9 @@
 local ttl, owner, nonce = ARGV[1], ARGV[2], ARGV[3]
 local at = 5
 local slots, leases, known = {}, {}, {}
+-- What the updates of one call need not ask again: routes' counts, routes with something ready,
+-- bitmaps whose time is renewed.
+local counts, some_ready, renewed = {}, {}, {}
 local stamp = STAMP
 for _ = 1, tonumber(ARGV[4]) do
   slots[ARGV[at + 1]], leases[ARGV[at + 1]] = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
@@ -46,11 +49,13 @@ local function take_back(uid)
     leave_lane(route, job[3], id)
   end
   call('DEL', update_key(uid))
+  counts, some_ready = {}, {}
 end
 
 local function mark_seen(bitmap, bit)
   call('SETBIT', bitmap, bit, 1)
-  call('PEXPIRE', bitmap, ttl)
+  if not renewed[bitmap] then call('PEXPIRE', bitmap, ttl) end
+  renewed[bitmap] = true
 end
 
 local function know_route(route)
@@ -66,32 +71,43 @@ local function has_live_jobs(uid)
   return false
 end
 
+local function may_lease(route)
+  if (slots[route] or 0) == 0 then return false end
+  if some_ready[route] == nil then
+    some_ready[route] = call('EXISTS', route_key(route, 'ready')) == 1
+  end
+  return not some_ready[route]
+end
+
+local function lease_to_caller(id, route)
+  slots[route] = slots[route] - 1
+  local deadline = NOW + leases[route]
+  call('HSET', job_key(id), 'state', 'processing', 'claims', 1,
+    'token', token_of(nonce, 1), 'owner', owner, 'due_ms', deadline)
+  call('ZADD', route_key(route, 'processing'), deadline, id)
+  return 'processing'
+end
+
 -- Returns the state of the job: processing when it was leased to the caller.
 local function add_job(uid, route, lane, most)
   local id = uid .. '/' .. route
   local key = job_key(id)
   know_route(route)
-  if call('ZCARD', route_key(route, 'all')) >= most then
+  counts[route] = counts[route] or call('ZCARD', route_key(route, 'all'))
+  if counts[route] >= most then
     call('HSET', key, 'lane', '', 'attempts', 0)
     bury(id, route, '', 'overflow')
     return 'dead'
   end
   call('ZADD', route_key(route, 'all'), stamp, id)
-  local free = slots[route] or 0
-  if free == 0 or call('EXISTS', route_key(route, 'ready')) == 1 then
-    call('HSET', key, 'lane', lane, 'attempts', 0)
-    return place(id, route, lane)
-  end
-  if not join_lane(route, lane, id) then
-    call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'waiting')
-    return 'waiting'
-  end
-  slots[route] = free - 1
-  local deadline = NOW + leases[route]
-  call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'processing', 'claims', 1,
-    'token', token_of(nonce, 1), 'owner', owner, 'due_ms', deadline)
-  call('ZADD', route_key(route, 'processing'), deadline, id)
-  return 'processing'
+  counts[route] = counts[route] + 1
+  call('HSET', key, 'lane', lane, 'attempts', 0, 'state', 'waiting')
+  if not join_lane(route, lane, id) then return 'waiting' end
+  if may_lease(route) then return lease_to_caller(id, route) end
+  some_ready[route] = true
+  call('RPUSH', route_key(route, 'ready'), id)
+  call('HSET', key, 'state', 'ready')
+  return 'ready'
 end
 
 local SIGN = {processing = '', ready = '-'}

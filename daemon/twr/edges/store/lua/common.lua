@@ -51,8 +51,7 @@ local function join_lane(route, lane, id)
   return lane == '' or call('RPUSH', route_key(route, 'lane:' .. lane), id) == 1
 end
 
--- A job that nobody holds joins its lane; the caller has written all of it but the state, which is
--- returned.
+-- A job that nobody holds joins its lane; the caller has written all of it but the state.
 local function place(id, route, lane)
   local state = 'waiting'
   if join_lane(route, lane, id) then
@@ -60,7 +59,6 @@ local function place(id, route, lane)
     call('RPUSH', route_key(route, 'ready'), id)
   end
   call('HSET', job_key(id), 'state', state)
-  return state
 end
 
 local function drop_reference(uid)

@@ -11,14 +11,14 @@ from twr.errors import StoreError, StoreFull, StoreUnavailable
 # What one store call may carry.
 MOST_UPDATES = 64
 MOST_BYTES = 4 * 1024 * 1024
-# Where few deliveries are under way and the rest waits behind them, in a busy chat, each delivery
-# takes some turns of the event loop. They are short while one update is stored at a time: the chat
-# gets three to five times as much, and accepting still is faster than it.
-FEW_FLIGHTS = 4
 # What a job counts for in it, so that many routes make no call that keeps the store for long.
 JOB = 10_000
 # Seconds until a caller is told that the store is too slow.
 PATIENCE = 5.0
+# Where no more deliveries are under way and the rest waits behind them, in a busy chat, each of them
+# takes some turns of the event loop. With one update stored at a time these are short: the chat gets
+# five times as much, and accepting still outpaces it.
+FEW_FLIGHTS = 4
 
 
 class Store(Protocol):

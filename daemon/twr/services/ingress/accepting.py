@@ -15,9 +15,9 @@ MOST_BYTES = 4 * 1024 * 1024
 JOB = 10_000
 # Seconds until a caller is told that the store is too slow.
 PATIENCE = 5.0
-# Where no more deliveries are under way and the rest waits behind them, in a busy chat, each of them
-# takes some turns of the event loop. With one update stored at a time these are short: the chat gets
-# five times as much, and accepting still outpaces it.
+# Where no more deliveries are under way and the rest waits behind them, in a busy chat, each of
+# them takes some turns of the event loop. With one update stored at a time these are short: the
+# chat gets five times as much, and accepting still outpaces it.
 FEW_FLIGHTS = 4
 
 

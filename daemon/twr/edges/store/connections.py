@@ -17,9 +17,9 @@ FRESH = 1.0
 class Connections:
     """Runs commands on connections of `pool`.
 
-    The pool's look at a connection and redis-py's time limits (switched off in `pool`; the caller
-    sets its own) cost each command some turns of the event loop, which at full load is most of
-    what a delivery waits for. So a connection that has just worked is kept out of the pool.
+    The way through the pool, and redis-py's time limits (switched off in `pool`; the caller sets
+    its own), cost each command time and turns of the event loop that a delivery waits for. So a
+    connection that has just worked is kept out of the pool.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:

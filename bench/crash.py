@@ -2,9 +2,10 @@
 
     python bench/crash.py --seconds 600 --instances 2 --seed 7 --store redis
 
-Then everything is let run, and what was sent is compared with what the targets saw and what the
-store still holds. Exits with 1 when anything was lost, stuck, out of order or repeated without a
-reason. A seed chooses the faults and their moments; what they meet is up to the machine.
+Then everything is let run, a last batch is sent that has to be prompt, and what was sent is
+compared with what the targets saw and what the store still holds. Exits with 1 when anything was
+lost, stuck, late, out of order, or repeated or dead without a reason. A seed chooses the faults
+and their moments; what they meet is up to the machine.
 """
 # ruff: noqa: E402
 
@@ -26,8 +27,9 @@ sys.path.insert(0, str(ROOT / "daemon"))
 
 from bench.crashing.faults import Faults, Fleet
 from bench.crashing.final import MORE_MEMORY, Final, dead, stuck
-from bench.crashing.judge import Dead, Record, Span, judge
+from bench.crashing.judge import judge
 from bench.crashing.processes import EmbeddedStore, Store
+from bench.crashing.record import Dead, Record, Span
 from bench.crashing.report import Report
 from bench.crashing.targets import Mood, Targets, change_mood, watch_stalls
 from bench.crashing.telegram import Telegram
@@ -35,6 +37,10 @@ from bench.crashing.updates import RULES
 
 # How long the last updates may take to be acknowledged once all is well again, seconds.
 LAST_ANSWERS = 60.0
+# How many updates are sent then, and what part of those planned have to have been acknowledged
+# before: a run that hardly sent anything shows nothing.
+CALM = 100
+LEAST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Run:
     fleet: Fleet = field(init=False)
     faults: Faults = field(init=False)
     stalls: list[Span] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         plan, path = self.plan, self.directory
@@ -102,8 +109,19 @@ class Run:
         finally:
             for task in (sending, moods):
                 task.cancel()
-            await asyncio.gather(sending, moods, return_exceptions=True)
+            ends = await asyncio.gather(sending, moods, return_exceptions=True)
+        self.broken += [repr(it) for it in ends if isinstance(it, Exception)]
+        try:
+            async with asyncio.timeout(LAST_ANSWERS):
+                await self.telegram.run_calm(CALM)
+        except TimeoutError:
+            self.broken.append("the last batch was not acknowledged")
         return await self._judged(before)
+
+    def _too_little(self) -> list[str]:
+        least = LEAST * self.plan.rate * self.plan.seconds
+        count = len(self.telegram.acknowledged)
+        return [] if count >= least else [f"{count} acknowledged of at least {least:.0f}"]
 
     async def _memory(self) -> int:
         async with Final(self.store.url) as final:
@@ -130,6 +148,7 @@ class Run:
                 "strange answers": self.telegram.strange,
                 **self.fleet.findings(),
                 "not done in time": self.faults.failed,
+                "broken in the run itself": [*self.broken, *self._too_little()],
             },
             faults=self.faults.done,
             answers=self.telegram.answers,
@@ -149,6 +168,7 @@ class Run:
             outages=self.store.outages.spans,
             stalls=self.stalls,
             dead=dead,
+            hangs=self.targets.mood.hung,
         )
 
 

@@ -26,6 +26,7 @@ class Fleet:
     directory: Path
     current: dict[str, Daemon] = field(default_factory=dict)
     all: list[Daemon] = field(default_factory=list)
+    refused_to_end: list[str] = field(default_factory=list)
     _names: "itertools.cycle[str]" = field(
         default_factory=lambda: itertools.cycle(string.ascii_lowercase)
     )
@@ -68,7 +69,7 @@ class Fleet:
         """What the processes did that none should, once all have ended."""
         ends = [it.complaint() for it in self.all]
         return {
-            "unexpected ends": [it for it in ends if it is not None],
+            "unexpected ends": [*self.refused_to_end, *(it for it in ends if it is not None)],
             "tracebacks": [f"process {it.number}" for it in self.all if it.tracebacks()],
         }
 
@@ -91,26 +92,30 @@ class Fleet:
                 try:
                     await daemon.ended()
                 except TimeoutError:
+                    self.refused_to_end.append(f"process {daemon.number} does not end on SIGTERM")
                     daemon.kill()
                     await daemon.ended()
 
 
 @dataclass(slots=True)
 class Faults:
-    """`run` breaks something every few seconds. What was done is counted in `done`; in `failed` is
-    what the processes did not do in time."""
+    """`run` breaks something every few seconds, each kind once and then by chance. What was done is
+    counted in `done`; in `failed` is what the processes did not do in time."""
 
     fleet: Fleet
     random: random.Random
     every: float
     done: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
+    _owed: list[str] = field(default_factory=list)
     _under_way: set[asyncio.Task[None]] = field(default_factory=set)
     _store_busy: bool = False
 
     async def run(self, seconds: float) -> None:
         """Break things for so long; at the end all has ended that was begun."""
         until_when = time.monotonic() + seconds
+        self._owed = [name for name, _, _ in self._choices()]
+        self.random.shuffle(self._owed)
         while True:
             await asyncio.sleep(self.random.expovariate(1 / self.every))
             if time.monotonic() >= until_when:
@@ -121,7 +126,7 @@ class Faults:
     def _begin(self) -> None:
         choices = self._choices()
         names, weights = zip(*((name, weight) for name, weight, _ in choices), strict=True)
-        name = self.random.choices(names, weights)[0]
+        name = self._owed.pop() if self._owed else self.random.choices(names, weights)[0]
         fault = next(it for known, _, it in choices if known == name)
         task = asyncio.create_task(self._count(name, fault))
         self._under_way.add(task)
@@ -134,12 +139,12 @@ class Faults:
             ("daemon stopped", 5, self._stop_shortly),
             ("daemon stopped for longer than a lease", 2, self._stop_long),
             ("store killed", 4, self._kill_store),
-            ("store away for longer than a lease", 1, self._kill_store_long),
             ("store stopped", 3, self._stop_store),
             ("everything killed", 1, self._kill_all),
         ]
         if not isinstance(self.fleet.store, EmbeddedStore):
             found += [
+                ("store away for longer than a lease", 1, self._kill_store_long),
                 ("second process of a name", 3, self._double),
                 ("second process of a stopped one's name", 1, self._double_stopped),
                 ("daemon killed for good, another started", 2, self._replace),
@@ -150,8 +155,12 @@ class Faults:
         try:
             if await fault():
                 self.done[name] += 1
+            elif not self.done[name]:
+                self._owed.insert(0, name)
         except TimeoutError as error:
             self.failed.append(f"{name}: {str(error) or 'the process does not end'}")
+        except Exception as error:
+            self.failed.append(f"{name}: {error!r}")
 
     def _one(self) -> Daemon | None:
         running = self.fleet.running()
@@ -248,43 +257,45 @@ class Faults:
     async def _kill_store_long(self) -> bool:
         return await self._with_store(lambda: self._outage(RULES.lease + 1.0, RULES.lease + 4.0))
 
-    async def _with_store(self, fault: Callable[[], Awaitable[None]]) -> bool:
+    async def _with_store(self, fault: Fault) -> bool:
         if self._store_busy:
             return False
         self._store_busy = True
         try:
-            await fault()
+            return await fault()
         finally:
             self._store_busy = False
-        return True
 
-    async def _outage(self, least: float, most: float) -> None:
+    async def _outage(self, least: float, most: float) -> bool:
         store = self.fleet.store
-        await store.kill()
+        found = await store.kill()
         if isinstance(store, EmbeddedStore):
             await store.back()
-            return
-        await self._pause(least, most)
-        await store.start()
+        else:
+            await self._pause(least, most)
+            await store.start()
+        return found
 
     async def _stop_store(self) -> bool:
         return await self._with_store(self._frozen)
 
-    async def _frozen(self) -> None:
-        self.fleet.store.stop()
+    async def _frozen(self) -> bool:
+        found = self.fleet.store.stop()
         await self._pause(0.1, 7.0)
         self.fleet.store.go_on()
+        return found
 
     async def _kill_all(self) -> bool:
         return await self._with_store(self._power_cut)
 
-    async def _power_cut(self) -> None:
+    async def _power_cut(self) -> bool:
         running = self.fleet.running()
         for daemon in running:
             daemon.kill()
-        await self.fleet.store.kill()
+        found = await self.fleet.store.kill()
         await self._pause(0.0, 2.0)
         await self.fleet.store.start()
         await asyncio.gather(*(self._start_again(daemon) for daemon in running))
         if isinstance(self.fleet.store, EmbeddedStore):
             await self.fleet.store.back()
+        return found and bool(running)

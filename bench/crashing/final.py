@@ -9,7 +9,7 @@ from typing import Self
 
 from redis.asyncio import Redis
 
-from bench.crashing.judge import Dead
+from bench.crashing.record import Dead
 from bench.crashing.updates import ROUTES
 from bench.machine import ROOT
 from twr.edges.store import Identity, open_store
@@ -85,6 +85,7 @@ def dead(picture: Picture) -> list[Dead]:
             name.partition("/")[2],
             picture.jobs.get(name, {}).get("reason", "unknown"),
             died / 1000 + clock,
+            int(picture.jobs.get(name, {}).get("crashes", 0)),
         )
         for name, died in picture.dead.items()
     ]

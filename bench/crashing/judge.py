@@ -8,99 +8,18 @@ while that one is still to be tried.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+from bench.crashing.fate import late, unexplained_deaths
+from bench.crashing.record import Case, Key, Process, Record, Request, Rules, Sent, length
 
 KILLED_IN_POST = "killed before the target had answered"
 KILLED_AFTER_ANSWER = "killed between the target's answer and the settle"
 OUTSLEPT = "a stopped process outslept its lease"
 REPLACED_ASLEEP = "a stopped process was taken for dead by a newer one of its name"
 TOO_LATE = "the target answered when the timeout was over"
-
-Span = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the daemons were told. `settle`: how long a healthy process may take to settle what was
-    answered; `back`: to notice that the store is back. `lapsed`: after so long without a heartbeat
-    a process is taken for dead by one of its name. Seconds."""
-
-    timeout: float
-    max_attempts: int
-    unordered: frozenset[str] = frozenset()
-    settle: float = 2.0
-    back: float = 1.5
-    lapsed: float = 5.0
-
-    @property
-    def lease(self) -> float:
-        return self.timeout + 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """An update as it was sent, first at `sent`, until it was answered with 2xx, at `acknowledged`
-    (None: never). `expires_after` in seconds."""
-
-    update_id: int
-    lane: str
-    routes: tuple[str, ...]
-    sent: float
-    acknowledged: float | None
-    expires_after: float = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a target saw: the request came whole at `received`; at `ended` it was answered with
-    `status`, or ended without an answer (None). `ended` None: it never did."""
-
-    update_id: int
-    route: str
-    process: int
-    received: float
-    ended: float | None
-    status: int | None
-
-    @property
-    def delivered(self) -> bool:
-        return self.status is not None and 200 <= self.status < 300
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process of an instance: when it was killed with -9, if it was, and when it was stopped."""
-
-    number: int
-    instance: str
-    killed: float | None = None
-    stops: tuple[Span, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """A dead letter of the final store."""
-
-    update_id: int
-    route: str
-    reason: str
-    died: float
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """All of a run; `sent` in the order of sending, `requests` in the order of arrival. `outages`:
-    the store was down or stopped. `stalls`: the targets themselves were held up, and what came
-    then was seen late."""
-
-    sent: Sequence[Sent]
-    requests: Sequence[Request]
-    processes: Sequence[Process]
-    outages: Sequence[Span] = ()
-    stalls: Sequence[Span] = ()
-    dead: Sequence[Dead] = ()
 
 
 @dataclass(slots=True)
@@ -119,6 +38,7 @@ class Verdict:
     disordered: list[str] = field(default_factory=list)
     unexplained_repeats: list[str] = field(default_factory=list)
     unexplained_deaths: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
     misrouted: list[str] = field(default_factory=list)
 
     @property
@@ -130,48 +50,24 @@ class Verdict:
             "order violations": self.disordered,
             "unexplained repeats": self.unexplained_repeats,
             "unexplained deaths": self.unexplained_deaths,
+            "late": self.late,
             "misrouted": self.misrouted,
         }
 
 
-Key = tuple[int, str]
-
-
-class _Case:
-    def __init__(self, record: Record, rules: Rules) -> None:
-        self.record = record
-        self.rules = rules
-        self.sent = {it.update_id: it for it in record.sent}
-        self.processes = {it.number: it for it in record.processes}
-        self.dead = {(it.update_id, it.route): it for it in record.dead}
-        self.requests: dict[Key, list[Request]] = defaultdict(list)
-        for request in record.requests:
-            self.requests[request.update_id, request.route].append(request)
-
-    def first_delivery(self, key: Key) -> float | None:
-        found = (it.ended for it in self.requests.get(key, ()) if it.delivered)
-        return min((at for at in found if at is not None), default=None)
-
-    def done(self, key: Key) -> float | None:
-        """When the update was first delivered there or died."""
-        ends = [self.first_delivery(key), self.dead[key].died if key in self.dead else None]
-        return min((at for at in ends if at is not None), default=None)
-
-
 def judge(record: Record, rules: Rules) -> Verdict:
     """The verdict on a run whose updates are all done."""
-    case, verdict = _Case(record, rules), Verdict()
+    case, verdict = Case(record, rules), Verdict()
     _count(case, verdict)
     verdict.disordered = list(_disorder(case))
     for key in case.requests:
         _repeats(case, key, verdict)
-    verdict.unexplained_deaths = [
-        f"{it.update_id}/{it.route}: {it.reason}" for it in record.dead if not _deserved(case, it)
-    ]
+    verdict.unexplained_deaths = list(unexplained_deaths(case))
+    verdict.late = list(late(case))
     return verdict
 
 
-def _count(case: _Case, verdict: Verdict) -> None:
+def _count(case: Case, verdict: Verdict) -> None:
     for update in case.record.sent:
         verdict.sent += 1
         if update.acknowledged is None:
@@ -184,7 +80,7 @@ def _count(case: _Case, verdict: Verdict) -> None:
             verdict.misrouted.append(f"{update_id}/{route}")
 
 
-def _count_deliveries(case: _Case, update: Sent, verdict: Verdict) -> None:
+def _count_deliveries(case: Case, update: Sent, verdict: Verdict) -> None:
     for route in update.routes:
         key = update.update_id, route
         delivered = case.first_delivery(key)
@@ -201,7 +97,7 @@ def _count_deliveries(case: _Case, update: Sent, verdict: Verdict) -> None:
 # --- order --------------------------------------------------------------------------------------
 
 
-def _disorder(case: _Case) -> Iterator[str]:
+def _disorder(case: Case) -> Iterator[str]:
     """Each update of which something came too early. One that is lost counts as done here: it is
     told of as lost."""
     lanes: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -222,7 +118,7 @@ def _disorder(case: _Case) -> Iterator[str]:
 # --- repeats ------------------------------------------------------------------------------------
 
 
-def _repeats(case: _Case, key: Key, verdict: Verdict) -> None:
+def _repeats(case: Case, key: Key, verdict: Verdict) -> None:
     """Each request after one that was delivered, or while one is still open, has to be explained
     by the one before it."""
     for first, again in pairwise(case.requests[key]):
@@ -236,7 +132,7 @@ def _repeats(case: _Case, key: Key, verdict: Verdict) -> None:
             verdict.unexplained_repeats.append(_story(case, first, again))
 
 
-def _story(case: _Case, first: Request, again: Request) -> str:
+def _story(case: Case, first: Request, again: Request) -> str:
     seconds = again.received - first.received
     ended = "open" if first.ended is None else f"{first.ended - first.received:.3f} s"
     line = (
@@ -253,9 +149,9 @@ def _story(case: _Case, first: Request, again: Request) -> str:
     return ", ".join([line, *stops])
 
 
-def _explanation(case: _Case, first: Request, again: Request) -> str | None:
+def _explanation(case: Case, first: Request, again: Request) -> str | None:
     rules, process = case.rules, case.processes[first.process]
-    settled_by = _settled_by(case, process, first.ended or again.received)
+    settled_by = case.settled_by(process, first.ended or again.received)
     killed = process.killed
     if killed is not None and killed <= settled_by and killed <= again.received:
         answered = first.ended is not None and first.ended <= killed
@@ -270,84 +166,35 @@ def _explanation(case: _Case, first: Request, again: Request) -> str | None:
     return TOO_LATE if _took(case, first, again) > 0.9 * rules.timeout else None
 
 
-def _took(case: _Case, first: Request, again: Request) -> float:
+def _took(case: Case, first: Request, again: Request) -> float:
     """How long the caller may have waited for the first one's end: also since before a stop, where
     it sent the request only after that."""
     ended = first.ended or again.received
     before = first.received - case.rules.timeout, first.received
     stops = case.processes[first.process].stops
     asleep = sum(end - start for start, end in stops if before[0] <= end <= before[1])
-    return ended - first.received + asleep + _length(case.record.stalls, before)
+    return ended - first.received + asleep + length(case.record.stalls, before)
 
 
-def _slept(case: _Case, process: Process, its: Request, other: Request) -> str | None:
-    """How a stop of the process explains that another one took its job: nothing else may keep it
-    from its settle so long that its lease ends, an outage of the store least of all."""
+def _slept(case: Case, process: Process, its: Request, other: Request) -> str | None:
+    """How a stop of the process explains that another one took its job: it slept when that one was
+    given the job, and for so long that its lease or its heartbeat was over. An outage of the store
+    alone explains nothing."""
     rules = case.rules
-    window = its.received - rules.lease, max(its.received, other.received)
-    stopped = _length(process.stops, window)
     newer = case.processes[other.process]
-    if stopped == 0 or newer is process:
+    if newer is process or not _asleep(case, process, other):
         return None
+    window = its.received - rules.lease, max(its.received, other.received)
+    blocked = length([*process.stops, *case.record.outages], window)
     if newer.instance == process.instance and newer.number > process.number:
-        lapsed = _length([*process.stops, *case.record.outages], window)
-        return REPLACED_ASLEEP if lapsed >= rules.lapsed - 1.0 else None
+        return REPLACED_ASLEEP if blocked >= rules.lapsed - 1.0 else None
     # What is left of a lease once its request was made and answered in the usual time.
-    spare = rules.lease - rules.timeout - rules.settle
-    blocked = _length([*process.stops, *case.record.outages], window)
-    return OUTSLEPT if blocked >= spare else None
+    return OUTSLEPT if blocked >= rules.lease - rules.timeout - rules.settle else None
 
 
-def _settled_by(case: _Case, process: Process, answered: float) -> float:
-    """When the process must have settled what was answered then: times at which it was stopped or
-    had no store do not count."""
-    at, left = answered, case.rules.settle
-    outages = [(start, end + case.rules.back) for start, end in case.record.outages]
-    for start, end in sorted([*process.stops, *outages]):
-        if end <= at:
-            continue
-        if start - at >= left:
-            break
-        left -= max(0.0, start - at)
-        at = end
-    return at + left
-
-
-def _length(spans: Iterable[Span], window: Span) -> float:
-    """How much of the window the spans cover."""
-    total, covered_to = 0.0, window[0]
-    for start, end in sorted(spans):
-        start, end = max(start, covered_to), min(end, window[1])
-        if end > start:
-            total += end - start
-            covered_to = end
-    return total
-
-
-# --- deaths -------------------------------------------------------------------------------------
-
-
-def _deserved(case: _Case, dead: Dead) -> bool:
-    """Whether the record has what the reason says."""
-    requests = case.requests.get((dead.update_id, dead.route), ())
-    update = case.sent.get(dead.update_id)
-    if update is None:
-        return False
-    match dead.reason:
-        case "attempts":
-            return sum(not it.delivered for it in requests) >= case.rules.max_attempts
-        case "permanent":
-            return any(it.status == 400 for it in requests)
-        case "expired":
-            return dead.died - update.sent >= update.expires_after - 0.1
-        case "poison":
-            return _crashes(case, update.sent, dead.died) >= 3
-    return False
-
-
-def _crashes(case: _Case, start: float, end: float) -> int:
-    """Kills, and stops so long that the process was taken for dead."""
-    kills = [it.killed for it in case.record.processes if it.killed is not None]
-    stops = [span for it in case.record.processes for span in it.stops]
-    long = [at for at, until in stops if until - at >= case.rules.lapsed]
-    return sum(start <= at <= end for at in [*kills, *long])
+def _asleep(case: Case, process: Process, other: Request) -> bool:
+    """Whether the process was stopped when another one was given what it then requested."""
+    held = case.processes[other.process].stops
+    before = other.received - case.rules.lease, other.received
+    given = other.received - case.rules.taken - length([*held, *case.record.stalls], before)
+    return any(start <= other.received and end >= given for start, end in process.stops)

@@ -17,14 +17,17 @@ from typing import Any
 import aiohttp
 import yaml
 
-from bench.crashing.judge import Process, Span
+from bench.crashing.record import Process, Span
 from bench.crashing.updates import SECRET, SIGNING, settings
 from bench.machine import ROOT, server_binary
 from twr.edges.embedded import socket_path
 
+_GIVEN = os.environ.get("PYTHONPATH")
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
-    "PYTHONPATH": str(ROOT / "daemon"),
+    # These two may be the caller's: a test plants a fault in the daemons with them.
+    "PYTHONPATH": os.pathsep.join([*filter(None, [_GIVEN]), str(ROOT / "daemon")]),
+    "SABOTAGE": os.environ.get("SABOTAGE", ""),
     "WEBHOOK_SECRET": SECRET,
     "SIGNING_SECRET": SIGNING,
 }
@@ -94,18 +97,20 @@ class Store:
         """Whether it answers PING."""
         return await _pings(self._socket)
 
-    async def kill(self) -> None:
-        """End it as a crash would."""
+    async def kill(self) -> bool:
+        """End it as a crash would; whether there was anything to end."""
         assert self._process is not None
         self.outages.begin()
         self._process.kill()
         await self._process.wait()
+        return True
 
-    def stop(self) -> None:
-        """Let it do nothing until `go_on`."""
+    def stop(self) -> bool:
+        """Let it do nothing until `go_on`; whether there was anything to stop."""
         assert self._process is not None
         self.outages.begin()
         self._process.send_signal(signal.SIGSTOP)
+        return True
 
     def go_on(self) -> None:
         """Let it run again."""
@@ -136,27 +141,29 @@ class EmbeddedStore(Store):
         except (OSError, ValueError):
             return None
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> bool:
         pid = self._pid()
         with contextlib.suppress(ProcessLookupError):
             if pid is not None and str(self._directory).encode() in _command_of(pid):
                 os.kill(pid, number)
+                return True
+        return False
 
     async def start(self) -> None:
         """The daemon does; wait until it has."""
 
-    async def kill(self) -> None:
+    async def kill(self) -> bool:
         self.outages.begin()
-        self._signal(signal.SIGKILL)
+        return self._signal(signal.SIGKILL)
 
     async def back(self) -> None:
         """Wait until it is back."""
         await until(self.answers, "the embedded store answers", 3 * PATIENCE)
         self.outages.end()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         self.outages.begin()
-        self._signal(signal.SIGSTOP)
+        return self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self._signal(signal.SIGCONT)
@@ -164,6 +171,11 @@ class EmbeddedStore(Store):
 
     async def close(self) -> None:
         self._signal(signal.SIGKILL)
+
+
+def tracebacks(log: str) -> int:
+    """How many tracebacks a log holds; all lines of an entry but its first are indented."""
+    return len(re.findall(r"^\s*Traceback \(most recent", log, re.MULTILINE))
 
 
 def _command_of(pid: int) -> bytes:
@@ -313,7 +325,7 @@ class Daemon:
 
     def tracebacks(self) -> int:
         """How many tracebacks its log holds."""
-        return len(re.findall("^Traceback", self._log(), re.MULTILINE))
+        return tracebacks(self._log())
 
     def log_lines(self) -> int:
         """How much it has said."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bench.crashing.judge import Request, Span
-from bench.crashing.updates import RULES, SIGNING
+from bench.crashing.record import Request, Span
+from bench.crashing.updates import ERROR_AT, INVALID_AT, RULES, SIGNING
 from twr import verify
 
 _HEADERS = re.compile(r"^(x-[a-z-]+|content-length): *(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -39,17 +39,19 @@ class Seen:
 
 @dataclass(slots=True)
 class Mood:
-    """How the routes behave now. `calm`: nothing fails but what is refused for good."""
+    """How the routes behave now. `calm`: nothing fails but what is refused for good. `hung`: when
+    the hanging route did."""
 
     random: random.Random
     calm: bool = False
     hangs: bool = False
+    hung: list[Span] = field(default_factory=list)
 
     def answer(self, route: str, update_id: int) -> tuple[float, Answer]:
         """How long a request takes, and how it ends."""
-        if route == "flaky" and update_id % 101 == 0:
+        if route == "flaky" and update_id % ERROR_AT == 0:
             return 0.0, REFUSED
-        if route == "flaky" and update_id % 103 == 0:
+        if route == "flaky" and update_id % INVALID_AT == 0:
             return 0.0, INVALID
         if self.calm:
             return 0.0, 200
@@ -169,6 +171,10 @@ async def change_mood(mood: Mood) -> None:
     """Now and then a route hangs for a while, until it is cancelled."""
     while True:
         await asyncio.sleep(mood.random.uniform(5.0, 20.0))
+        began = time.monotonic()
         mood.hangs = True
-        await asyncio.sleep(mood.random.uniform(2.0, 8.0))
-        mood.hangs = False
+        try:
+            await asyncio.sleep(mood.random.uniform(2.0, 8.0))
+        finally:
+            mood.hangs = False
+            mood.hung.append((began, time.monotonic()))

@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from bench.crashing.judge import Sent
-from bench.crashing.updates import EXPIRES, KINDS, PATH, SECRET, Made, make
+from bench.crashing.record import Sent
+from bench.crashing.updates import (
+    ERROR_AT,
+    EXPIRES,
+    INVALID_AT,
+    KINDS,
+    PATH,
+    SECRET,
+    Made,
+    make,
+)
 
 FIRST_ID = 700_000_000
 # How long an answer is waited for, and the pause before an update is sent again.
@@ -36,19 +45,25 @@ class Telegram:
     acknowledged: dict[int, float] = field(default_factory=dict)
     answers: Counter[str] = field(default_factory=Counter)
     strange: list[str] = field(default_factory=list)
+    calm: set[int] = field(default_factory=set)
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(FIRST_ID))
 
     async def run(self, seconds: float) -> None:
         """Send for so long, and then until all that was begun is acknowledged."""
         until = time.monotonic() + seconds
-        timeout = aiohttp.ClientTimeout(total=PATIENCE)
-        connector = aiohttp.TCPConnector(limit=0)
-        async with (
-            aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
-            asyncio.TaskGroup() as tasks,
-        ):
+        async with _session() as session, asyncio.TaskGroup() as tasks:
             for chat in range(1, self.chats + 1):
                 tasks.create_task(self._write_to(chat, session, until))
+
+    async def run_calm(self, updates: int) -> None:
+        """Send so many updates that nobody refuses, each from a chat of its own, when all is well;
+        return when all are acknowledged."""
+        async with _session() as session, asyncio.TaskGroup() as tasks:
+            for chat in range(self.chats + 1, self.chats + 1 + updates):
+                await asyncio.sleep(self.random.expovariate(self.rate))
+                update_id = next(n for n in self._ids if n % ERROR_AT and n % INVALID_AT)
+                self.calm.add(update_id)
+                tasks.create_task(self._begin(update_id, chat, session))
 
     def record(self) -> list[Sent]:
         """All updates, in the order in which they were begun."""
@@ -60,6 +75,8 @@ class Telegram:
                 self.began[made.update_id],
                 self.acknowledged.get(made.update_id),
                 EXPIRES[made.kind],
+                made.refused,
+                made.update_id in self.calm,
             )
             for made in self.sent
         ]
@@ -69,11 +86,14 @@ class Telegram:
             await asyncio.sleep(self.random.expovariate(self.rate / self.chats))
             if time.monotonic() >= until:
                 return
-            made = make(next(self._ids), chat, self.random.choice(KINDS))
-            self.sent.append(made)
-            self.bodies[made.update_id] = made.body
-            self.began[made.update_id] = time.monotonic()
-            await self._deliver(made, session)
+            await self._begin(next(self._ids), chat, session)
+
+    async def _begin(self, update_id: int, chat: int, session: aiohttp.ClientSession) -> None:
+        made = make(update_id, chat, self.random.choice(KINDS))
+        self.sent.append(made)
+        self.bodies[update_id] = made.body
+        self.began[update_id] = time.monotonic()
+        await self._deliver(made, session)
 
     async def _deliver(self, made: Made, session: aiohttp.ClientSession) -> None:
         while True:
@@ -111,3 +131,8 @@ class Telegram:
         if (status, answer) != (503, {"status": "unavailable"}):
             self.strange.append(f"{made.update_id}: {word}")
         return False
+
+
+def _session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=PATIENCE)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))

@@ -5,13 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.crashing.judge import Rules
+from bench.crashing.record import Rules
 
 SECRET, SIGNING = "crash-run-secret", "crash-run-signing"
 PATH = "/hook"
 KINDS = ("message", "message", "message", "callback_query", "inline_query")
 EXPIRES = {"message": 86_400.0, "callback_query": 150.0, "inline_query": 30.0}
-RULES = Rules(timeout=1.0, max_attempts=10, unordered=frozenset({"heap"}))
+RULES = Rules(
+    timeout=1.0,
+    max_attempts=10,
+    unordered=frozenset({"heap"}),
+    hanging=frozenset({"hanging"}),
+)
 
 # What each route takes, as its `match` says it.
 ROUTES: dict[str, dict[str, Any]] = {
@@ -23,6 +28,11 @@ ROUTES: dict[str, dict[str, Any]] = {
 }
 
 
+# Updates that the flaky service never takes: an error of its own at each of these numbers, and a
+# refusal for good at each of those.
+ERROR_AT, INVALID_AT = 101, 103
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """An update: its lane in words of this run, the routes it has to reach, and its bytes."""
@@ -32,6 +42,11 @@ class Made:
     lane: str
     routes: tuple[str, ...]
     body: bytes
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The routes on which no attempt can succeed, each for an error of the service's own."""
+        return frozenset({"flaky"} & set(self.routes) if self.update_id % ERROR_AT == 0 else ())
 
 
 def make(update_id: int, chat: int, kind: str) -> Made:

@@ -209,6 +209,10 @@ TOP = [
         "store.url: write the sentinels as host:port, separated by commas",
     ),
     (
+        "store: {url: 'redis+sentinel://h1:26379, h2/m'}",
+        "store.url: a URL holds no white space",
+    ),
+    (
         "store: {url: 'redis://h', url_env: A}",
         "store.url_env: stands beside url; only one of them can count",
     ),
@@ -486,6 +490,7 @@ VALID = [
     "store: {url: 'unix:///run/redis.sock?db=1'}",
     "store: {url: 'redis+sentinel://h1:26379,h2,[::1]:26379/mymaster/0'}",
     "store: {url: 'redis+sentinel://h1/mymaster'}",
+    "store: {url: 'redis+sentinel://user:p@h1,[::1],[::2]:26380/mymaster?sentinel_username=u'}",
     "store: {dedup_ttl: 24h}",
     "delivery: {timeout: 2.5 s, permanent_statuses: []}",
     "delivery: {backoff: {first: 1s, max: 1s, factor: 1, jitter: 0}}",

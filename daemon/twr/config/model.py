@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 from twr.config.secrets import BOT_KEYS, STORE_KEYS, Reference, Secrets, resolve
-from twr.config.urls import userinfo
+from twr.config.urls import split_url, userinfo
 from twr.core.backoff import Backoff
 from twr.core.breaker import BreakerPolicy
 from twr.core.matching import Rule, wanted_types
@@ -206,5 +206,5 @@ def unchangeable_differences(old: Config, new: Config) -> tuple[str, ...]:
 
 def without_userinfo(url: str) -> str:
     """`url` without the user and password it may hold."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -6,6 +6,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 _WEB = ("http", "https")
 _PROXY = ("http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h")
 _STORE = ("redis", "rediss", "unix", "redis+sentinel")
+_SENTINEL = "redis+sentinel:"
 
 
 def web_url(text: str, *, schemes: Collection[str] = _WEB) -> str:
@@ -38,7 +39,8 @@ def store_url(text: str) -> str:
     redis://host:6379/0, rediss://…, unix:///run/redis.sock?db=0,
     redis+sentinel://h1:26379,h2:26379/mymaster/0
     """
-    parts = urlsplit(text) if text.startswith("redis+sentinel:") else _split(text, _STORE)
+    _refuse_space(text)
+    parts = split_url(text) if text.startswith(_SENTINEL) else _split(text, _STORE)
     if parts.scheme == "unix":
         if not parts.path.startswith("/") or len(parts.path) < 2:
             raise ValueError("write unix:///path/of/the.sock")
@@ -51,20 +53,34 @@ def store_url(text: str) -> str:
     return text
 
 
+def split_url(text: str) -> SplitResult:
+    """The parts of any URL of a configuration. Raises ValueError where it is none.
+
+    That of sentinels names several hosts, which urlsplit takes or refuses as one, depending on its
+    version, where one of them is in brackets.
+    """
+    if not text.startswith(_SENTINEL):
+        return urlsplit(text)
+    scheme, _, rest = text.partition(":")
+    rest, _, fragment = rest.partition("#")
+    rest, _, query = rest.partition("?")
+    netloc, slash, path = rest.removeprefix("//").partition("/")
+    return SplitResult(scheme, netloc, slash + path, query, fragment)
+
+
 def userinfo(text: str) -> tuple[str, ...]:
     """What of a URL's `user:password@` is secret: the password, as written and decoded.
 
     A user without a password counts as one: some services take a key there.
     """
-    given = urlsplit(text).netloc.rpartition("@")[0]
+    given = split_url(text).netloc.rpartition("@")[0]
     user, _, password = given.partition(":")
     secret = password or user
     return tuple(dict.fromkeys((secret, unquote(secret)))) if secret else ()
 
 
 def _split(text: str, schemes: Collection[str]) -> SplitResult:
-    if any(character.isspace() or not character.isprintable() for character in text):
-        raise ValueError("a URL holds no white space")
+    _refuse_space(text)
     try:
         parts = urlsplit(text)
         _ = parts.port
@@ -73,6 +89,11 @@ def _split(text: str, schemes: Collection[str]) -> SplitResult:
     if parts.scheme not in schemes or ":" not in text:
         raise ValueError(f"must begin with {_listed(schemes)}")
     return parts
+
+
+def _refuse_space(text: str) -> None:
+    if any(character.isspace() or not character.isprintable() for character in text):
+        raise ValueError("a URL holds no white space")
 
 
 def _listed(schemes: Collection[str]) -> str:

@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from twr.config.urls import split_url
 from twr.edges.store.connections import Connections
 from twr.errors import StoreError, StoreFull, StoreUnavailable
 
@@ -54,7 +55,7 @@ def _node(text: str) -> tuple[str, int]:
 
 def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
     """`redis+sentinel://[user:password@]host:port[,host:port…]/master[/db]`, as a client."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     nodes = [_node(host) for host in hosts.split(",")]

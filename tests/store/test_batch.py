@@ -202,3 +202,16 @@ async def test_when_all_have_left_nothing_is_sent() -> None:
     server.go.release()
     assert await batch.submit(9) == -9
     assert server.calls == [[0], [9]]
+
+
+async def test_a_call_that_is_ended_from_outside_cancels_no_caller() -> None:
+    """Those it was made for, and those who wait for the next one, are told that it failed."""
+
+    async def ended(_: Sequence[int]) -> Sequence[int | StoreError]:
+        raise asyncio.CancelledError
+
+    batch = Batch(ended, most=lambda: 1, patience=60.0, weigh=abs, most_weight=10)
+    found = await asyncio.gather(*(batch.submit(n) for n in (1, 2)), return_exceptions=True)
+    assert [repr(one) for one in found] == [
+        "StoreUnavailable('the call to the store was ended')"
+    ] * 2

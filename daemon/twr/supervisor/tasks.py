@@ -1,5 +1,6 @@
 """A supervised task: it is restarted when it crashes, until it crashes too often."""
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -42,7 +43,9 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], given: Resta
         except TwrError as error:
             given.failed(error)
             return
-        except Exception:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             log.exception("task crashed %s", kv(task=name))
         now = given.clock.monotonic()
         if crashes and now - crashes[-1] > WITHIN:
@@ -55,3 +58,10 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], given: Resta
             return
         pause = min(pause * 2, MOST_PAUSE)
         given.restarted(name)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancels this task: what a library cancels of its own may come up here as
+    well, and would end the whole group as if that had been asked for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

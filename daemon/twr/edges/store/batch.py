@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from twr.errors import StoreError, StoreUnavailable
@@ -58,8 +58,7 @@ class Batch(Generic[Item, Answer]):
                 await self._answer(batch)
         finally:
             self._runner = None
-            for _, future in self._waiting:
-                future.cancel()
+            _fail(self._waiting)
             self._waiting.clear()
 
     async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
@@ -74,8 +73,7 @@ class Batch(Generic[Item, Answer]):
                     future.set_exception(_copy(error))
             return
         except BaseException:
-            for _, future in batch:
-                future.cancel()
+            _fail(batch)
             raise
         for (_, future), answer in zip(batch, answers, strict=False):
             if future.done():
@@ -94,6 +92,13 @@ class Batch(Generic[Item, Answer]):
                 batch.append((item, future))
                 weight += self._weigh(item)
         return batch
+
+
+def _fail(items: Iterable[tuple[Any, "asyncio.Future[Any]"]]) -> None:
+    """The call was ended from outside: to its callers that is no cancellation of their own."""
+    for _, future in items:
+        if not future.done():
+            future.set_exception(StoreUnavailable("the call to the store was ended"))
 
 
 def _give_up(future: "asyncio.Future[Any]") -> None:

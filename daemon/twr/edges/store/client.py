@@ -155,8 +155,7 @@ class Client:
     async def _failed(self, error: Exception) -> StoreError:
         # A connection to a server that was demoted would answer READONLY for ever.
         if isinstance(error, exceptions.ReadOnlyError):
-            await self._connections.give_back()
-            await self.redis.connection_pool.disconnect(inuse_connections=False)
+            await self._connections.drop_idle()
         return translate(error)
 
     async def _run(self, name: str, args: Sequence[str | bytes | int]) -> Any:

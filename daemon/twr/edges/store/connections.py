@@ -71,3 +71,13 @@ class Connections:
         """Give all that is kept to the pool."""
         while self._kept:
             await self._pool.release(self._kept.pop()[1])
+
+    async def drop_idle(self) -> None:
+        """Let all connections that are not in use be made anew.
+
+        The pool's own way waits for each to be closed, which raises where a peer is gone, and
+        cancels whoever waits for the same one.
+        """
+        await self.give_back()
+        for connection in list(self._pool._available_connections):
+            await connection.disconnect(nowait=True)

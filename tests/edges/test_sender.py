@@ -260,11 +260,13 @@ async def test_a_retired_sender_closes_after_its_last_post(target: Target) -> No
 
     target.behaviour = behave
     sender = Sender(1)
+    sender.expect()
+    await sender.retire()
     flight = asyncio.create_task(post(sender, target))
     await target.has(1)
-    await sender.retire()
     gate.set()
     assert (await flight).status == 200
+    await sender.done()
     await until(lambda: target.open_connections == 0, 5, "a closed connection")
 
 

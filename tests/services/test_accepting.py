@@ -30,10 +30,10 @@ class Store:
 
 
 class Slots:
-    """None are free, and so many jobs are being delivered."""
+    """None are free; `fast`: a few deliveries follow each other."""
 
-    def __init__(self, held: int = 32) -> None:
-        self._held = held
+    def __init__(self, *, fast: bool = False) -> None:
+        self._fast = fast
         self.news_of: list[str] = []
 
     @contextmanager
@@ -43,8 +43,8 @@ class Slots:
     def news(self, names: Sequence[str]) -> None:
         self.news_of += names
 
-    def held(self) -> int:
-        return self._held
+    def turns_fast(self) -> bool:
+        return self._fast
 
 
 def arrival(number: int, routes: int, size: int) -> Arrival:
@@ -77,20 +77,20 @@ async def test_a_call_is_bounded_by_updates_jobs_and_bytes(
 
 
 @pytest.mark.parametrize(
-    ("held", "ready", "calls"),
+    ("fast", "ready", "calls"),
     [
-        (1, (), [1, *[1] * 20]),
-        (4, (), [1, *[1] * 20]),
-        (5, (), [1, 20]),
-        (1, ("r0",), [1, 20]),
+        (True, (), [1, *[1] * 20]),
+        (False, (), [1, 20]),
+        (True, ("r0",), [1, 20]),
     ],
 )
 async def test_a_busy_chat_is_not_kept_waiting(
-    held: int, ready: tuple[str, ...], calls: list[int]
+    fast: bool, ready: tuple[str, ...], calls: list[int]
 ) -> None:
-    """While few deliveries are under way and updates wait behind them in their lane, each is
-    stored on its own; many under way, or jobs that can start, are no reason for it."""
-    store, slots = Store(ready), Slots(held)
+    """While a few deliveries follow each other fast and updates wait behind them in their lane,
+    each is stored on its own; without such deliveries, or with jobs that can start, they are
+    stored as many at once as are waiting."""
+    store, slots = Store(ready), Slots(fast=fast)
     accepting = Accepting(store, slots)
     first = asyncio.create_task(accepting.accept(arrival(0, 1, 500)))
     await until(lambda: store.calls)

@@ -20,6 +20,7 @@ from twr.core.signing import sign
 from twr.errors import StoreError, StoreUnavailable
 from twr.services.delivery import Delivery, Dependencies, RouteSecrets
 from twr.services.delivery.alone import Alone
+from twr.services.delivery.flights import Flights
 from until import until
 
 pytestmark = pytest.mark.anyio
@@ -180,18 +181,17 @@ class Bench:
         self.measures = Measures()
         self.beats = 0
         self.stop = anyio.Event()
-        self.delivery = Delivery(
-            Dependencies(
-                store=self.store,
-                measures=self.measures,
-                clock=self.time.clock(),
-                random=lambda: 0.5,
-                hidden=lambda: ("top-secret",),
-                alive=self._beat,
-                user_agent="twr/1",
-                grace=lambda: grace,
-            )
+        self.given = Dependencies(
+            store=self.store,
+            measures=self.measures,
+            clock=self.time.clock(),
+            random=lambda: 0.5,
+            hidden=lambda: ("top-secret",),
+            alive=self._beat,
+            user_agent="twr/1",
+            grace=lambda: grace,
         )
+        self.delivery = Delivery(self.given)
         self.task: asyncio.Task[None] | None = None
 
     def _beat(self) -> None:
@@ -222,6 +222,10 @@ class Bench:
         """How jobs were settled, once so many were."""
         await until(lambda: len(self.store.settled) >= count, 10, f"{count} settles")
         return self.store.kinds()
+
+    def idle(self) -> bool:
+        """Whether the first route's slots would be offered."""
+        return self.delivery.routes()[0].idle(self.time.clock().monotonic())
 
     def breaker(self, name: str = "shop") -> str:
         return next(run for run in self.delivery.routes() if run.route.name == name).breaker.state
@@ -695,7 +699,7 @@ async def test_an_offered_slot_is_kept_free() -> None:
         Target(hanging()) as target,
         running(a_route(target, concurrency=1), grace=0.05) as bench,
     ):
-        await until(lambda: bench.delivery.routes()[0].idle(), 10, "an idle route")
+        await until(lambda: bench.idle(), 10, "an idle route")
         with bench.delivery.offering({"shop", "unknown"}) as (offers, start):
             assert [(offer.route, offer.slots, offer.lease) for offer in offers] == [
                 ("shop", 1, 20.0)
@@ -709,10 +713,105 @@ async def test_an_offered_slot_is_kept_free() -> None:
         assert target.ids == [1]
 
 
+async def test_a_poll_that_meets_offered_slots_comes_next() -> None:
+    """What waits is not held up by accepts that follow each other: the next is offered nothing."""
+    async with (
+        Target(hanging()) as target,
+        running(a_route(target, concurrency=1), grace=0.05) as bench,
+    ):
+        await until(bench.idle, 10, "an idle route")
+        with bench.delivery.offering({"shop"}):
+            bench.store.add(job(1))
+            bench.pass_time(1.0)
+            turns = bench.beats
+            await until(lambda: bench.beats > turns, 10, "a turn")
+            with bench.delivery.offering({"shop"}) as (offers, _):
+                assert offers == []
+        await target.has(1)
+
+
+async def test_what_is_due_goes_before_what_arrives() -> None:
+    """The slots of a route are not offered once a retry of it is due."""
+    async with Target() as target, running(a_route(target)) as bench:
+        await until(bench.idle, 10, "an idle route")
+        run = bench.delivery.routes()[0]
+        run.next_due = bench.time.clock().monotonic() + 1.0
+        with bench.delivery.offering({"shop"}) as (offers, _):
+            assert len(offers) == 1
+        bench.time.seconds += 1.0
+        with bench.delivery.offering({"shop"}) as (offers, _):
+            assert offers == []
+
+
+@pytest.mark.parametrize(
+    ("count", "ago", "fast"), [(4, 0.0, True), (5, 0.0, False), (4, 0.03, False)]
+)
+async def test_few_deliveries_that_follow_each_other_turn_fast(
+    count: int, ago: float, fast: bool
+) -> None:
+    """At most four, the last of which ended at most a fiftieth of a second ago."""
+    gate = asyncio.Event()
+    async with Target() as target, running(a_route(target)) as bench:
+        assert not bench.delivery.turns_fast()
+        bench.add(job(1))
+        await bench.settles(1)
+        assert not bench.delivery.turns_fast()
+        target.behaviour = held(gate)
+        bench.add(*(job(n) for n in range(2, 2 + count)))
+        await target.has(1 + count)
+        bench.time.seconds += ago
+        assert bench.delivery.turns_fast() is fast
+        gate.set()
+
+
+@pytest.mark.parametrize("name", ["shop", "other"])
+async def test_a_flight_that_starts_amid_a_reload_is_delivered(name: str) -> None:
+    """Whatever of its route changes: its connections are closed only after it, and no attempt is
+    counted."""
+    async with Target() as target, running(a_route(target, max_attempts=1)) as bench:
+        await until(bench.idle, 10, "an idle route")
+        with bench.delivery.offering({"shop"}) as (_, start):
+            start(Accepted(1, (bench.store.lease(job(1)),)))
+            await bench.configure(a_route(target, name, max_attempts=1, concurrency=5))
+        assert await bench.settles(1) == [("1/shop", "delivered", "")]
+
+
+async def test_a_flight_that_starts_while_old_connections_close_is_delivered() -> None:
+    """The new ones are in place before the old ones are closed."""
+    async with Target() as target, running(a_route(target, max_attempts=1)) as bench:
+        bench.add(job(1))
+        await bench.settles(1)
+        reload = asyncio.create_task(
+            bench.configure(a_route(target, max_attempts=1, concurrency=5))
+        )
+        count = 1
+        while not reload.done():
+            count += 1
+            bench.add(job(count))
+            await asyncio.sleep(0)
+        kinds = {kind for _, kind, _ in await bench.settles(count)}
+        assert (kinds, count > 1) == ({"delivered"}, True)
+
+
+async def test_flights_that_are_ended_before_they_have_begun_are_given_back() -> None:
+    """Their slots are free again."""
+    async with Target() as target:
+        bench = Bench()
+        await bench.configure(a_route(target))
+        run = bench.delivery.routes()[0]
+        flights = Flights(bench.given, lambda: None)
+        async with flights.within():
+            flights.start(run, job(1), bench.time.now_ms, bench.time.clock().monotonic())
+            assert run.flying == 1
+        assert run.flying == 0
+        assert [(settle.id, settle.kind) for settle in flights.take(9)] == [("1/shop", "release")]
+        await bench.delivery.close()
+
+
 async def test_an_accept_that_fails_may_have_leased() -> None:
     """Its jobs are looked for, and delivered."""
     async with Target() as target, running(a_route(target)) as bench:
-        await until(lambda: bench.delivery.routes()[0].idle(), 10, "an idle route")
+        await until(lambda: bench.idle(), 10, "an idle route")
         bench.store.lease(job(1))
         with pytest.raises(StoreUnavailable), bench.delivery.offering({"shop"}):
             raise AWAY
@@ -722,7 +821,7 @@ async def test_an_accept_that_fails_may_have_leased() -> None:
 async def test_accepts_without_offers_do_not_hold_up_a_reclaim() -> None:
     """Under a constant stream of updates the loop finds its lost leases all the same."""
     async with Target() as target, running(a_route(target)) as bench:
-        await until(lambda: bench.delivery.routes()[0].idle(), 10, "an idle route")
+        await until(lambda: bench.idle(), 10, "an idle route")
         with bench.delivery.offering({"nobody"}):
             bench.store.lose = True
             bench.add(job(1))

@@ -474,8 +474,8 @@ class Together:
     def news(self, names: Any) -> None:
         self.news_of += names
 
-    def held(self) -> int:
-        return 0
+    def turns_fast(self) -> bool:
+        return False
 
 
 def arrival(update_id: int) -> Arrival:

@@ -36,7 +36,7 @@ class Sender:
         most = concurrency + 1
         self._pooled = _session(_Connector(limit=most, keepalive_timeout=IDLE))
         self._fresh = _session(aiohttp.TCPConnector(limit=most, force_close=True))
-        self._active = 0
+        self._expected = 0
         self._retired = False
 
     async def post(
@@ -47,7 +47,6 @@ class Sender:
         A kept connection that the target closed before it answered is tried once more on a
         fresh one within the same time: that costs no attempt.
         """
-        self._active += 1
         deadline = _Deadline(timeout)
         try:
             async with deadline.scope:
@@ -58,9 +57,16 @@ class Sender:
             return Answer(None, _describe(error))
         finally:
             deadline.cancel()
-            self._active -= 1
-            if self._retired and not self._active:
-                await self.close()
+
+    def expect(self) -> None:
+        """A POST will come, until `done`."""
+        self._expected += 1
+
+    async def done(self) -> None:
+        """One that was expected has ended, or will not come."""
+        self._expected -= 1
+        if self._retired and not self._expected:
+            await self.close()
 
     async def _post_once_or_again(
         self, target: URL, body: bytes, headers: Mapping[str, str]
@@ -95,9 +101,9 @@ class Sender:
             )
 
     async def retire(self) -> None:
-        """Close once nothing is in flight any more; no new POSTs come."""
+        """Close once nothing is expected any more; no more will be."""
         self._retired = True
-        if not self._active:
+        if not self._expected:
             await self.close()
 
     async def close(self) -> None:

@@ -28,6 +28,9 @@ FIRST_PAUSE, MOST_PAUSE = 0.05, 1.0
 # How often leases of ours are looked for that nobody told us of: a call that was given up can
 # still reach the store long after.
 RECLAIM = 5.0
+# What counts as few deliveries, and as following each other fast: seconds since the last ended.
+FEW_FLIGHTS = 4
+FAST = 0.02
 # How long the last settles of a drain may take.
 FLUSH = 5.0
 
@@ -55,8 +58,9 @@ class Delivery:
         """Run these routes from now on. What is in flight ends as it began."""
         names = {route.name for route in routes}
         for name in [name for name in self._routes if name not in names]:
-            await self._routes.pop(name).sender.retire()
+            gone = self._routes.pop(name)
             self._given.measures.forget_route(name)
+            await gone.sender.retire()
         for route in routes:
             await self._configure(route, secrets[route.name])
         self._wake.set()
@@ -68,13 +72,15 @@ class Delivery:
             sender = Sender(route.concurrency)
             self._routes[route.name] = RunningRoute(route, secrets, sender, breaker)
             return
+        old = run.sender
         if run.route.concurrency != route.concurrency:
-            await run.sender.retire()
             run.sender = Sender(route.concurrency)
         if run.route.target_url != route.target_url:
             run.breaker = Breaker(route.breaker)
         run.breaker.policy = route.breaker
         run.route, run.secrets, run.news = route, secrets, True
+        if old is not run.sender:
+            await old.retire()
 
     def routes(self) -> Sequence[RunningRoute]:
         """The routes as they run."""
@@ -83,6 +89,12 @@ class Delivery:
     def held(self) -> int:
         """How many jobs this process holds leases of."""
         return len(self._flights.held)
+
+    def turns_fast(self) -> bool:
+        """Whether only a few deliveries are under way, and they follow each other so fast that a
+        longer turn of the event loop holds them up."""
+        since = self._given.clock.monotonic() - self._flights.landed_at
+        return 0 < len(self._flights.held) <= FEW_FLIGHTS and since < FAST
 
     def news(self, names: Sequence[str]) -> None:
         """Jobs were stored for these routes."""
@@ -126,7 +138,7 @@ class Delivery:
         return [
             Offer(run.route.name, run.free(now), run.lease)
             for run in runs
-            if run.idle() and run.free(now) > 0
+            if run.idle(now) and run.free(now) > 0
         ]
 
     def _start_all(self, accepted: Accepted, now: float) -> None:
@@ -313,6 +325,9 @@ class Delivery:
             if free > 0 and (poll or run.wants_claim(now)):
                 run.news = False
                 claims.append(Claim(run.route.name, free, run.lease))
+            elif poll and run.offered:
+                # Its slots are out with an accept call: the next is offered none, and so on to it.
+                run.news = True
         return claims
 
     def _claim_alone(self, now: float) -> list[Claim]:

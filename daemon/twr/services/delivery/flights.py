@@ -11,6 +11,7 @@ import anyio
 from twr.core.jobs import Job, Settle, named
 from twr.core.outcome import Answer
 from twr.core.text import kv
+from twr.edges.sender import Sender
 from twr.services.delivery.attempt import Judge, Leased, headers
 from twr.services.delivery.ports import Dependencies
 from twr.services.delivery.route import LEASE_MARGIN, RunningRoute
@@ -20,10 +21,12 @@ log = logging.getLogger("twr.delivery")
 
 class Flights:
     """`held` are the jobs not yet settled in the store, those that have landed included; their
-    settles wait here until they are taken. `landed` is called with each new one."""
+    settles wait here until they are taken. `landed` is called with each new one, `landed_at` is
+    the monotonic moment of the last."""
 
     def __init__(self, given: Dependencies, landed: Callable[[], None]) -> None:
         self.held: dict[str, Job] = {}
+        self.landed_at = 0.0
         self._given = given
         self._landed = landed
         self._judge = Judge(given.clock, given.random, given.hidden)
@@ -44,10 +47,12 @@ class Flights:
             yield
         finally:
             self._open = False
-            for task in self._tasks:
-                task.cancel()
             if self._tasks:
                 with anyio.CancelScope(shield=True):
+                    # One that has not begun would be cancelled without its settle.
+                    await asyncio.sleep(0)
+                    for task in self._tasks:
+                        task.cancel()
                     await asyncio.wait(self._tasks)
 
     def start(self, run: RunningRoute | None, job: Job, now_ms: int, now: float) -> None:
@@ -63,10 +68,11 @@ class Flights:
         left = (job.expires_ms - now_ms) / 1000 if job.expires_ms else float("inf")
         leased = Leased(job, now + min(LEASE_MARGIN, left), run.breaker.open)
         run.flying += 1
+        run.sender.expect()
         if leased.probe:
             run.breaker.probe()
         # A plain task: one of a group costs a tenth of a delivery more, and needs no scope here.
-        task = asyncio.create_task(self._fly(run, leased))
+        task = asyncio.create_task(self._fly(run, run.sender, leased))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -95,13 +101,13 @@ class Flights:
         """How many settles wait."""
         return len(self._settles)
 
-    async def _fly(self, run: RunningRoute, leased: Leased) -> None:
+    async def _fly(self, run: RunningRoute, sender: Sender, leased: Leased) -> None:
         job = leased.job
         settle: Settle | None = None
         try:
             started = self._given.clock.monotonic()
             if started < leased.start_by:
-                answer = await self._post(run, job)
+                answer = await self._post(run, sender, job)
                 settle = self._judge.settle(run, leased, answer)
                 self._measure(run, job, settle, self._given.clock.monotonic() - started)
         finally:
@@ -110,15 +116,17 @@ class Flights:
             run.flying -= 1
             run.news = True
             self._land(settle or _given_back(job))
+            await sender.done()
 
     def _land(self, settle: Settle) -> None:
+        self.landed_at = self._given.clock.monotonic()
         self._settles.append(settle)
         self._landed()
 
-    async def _post(self, run: RunningRoute, job: Job) -> Answer:
+    async def _post(self, run: RunningRoute, sender: Sender, job: Job) -> Answer:
         try:
             made = headers(job, run.secrets, self._given.clock.time(), self._given.user_agent)
-            return await run.sender.post(run.route.target_url, job.body, made, run.route.timeout)
+            return await sender.post(run.route.target_url, job.body, made, run.route.timeout)
         except Exception as error:
             # A fault of ours with one job is no reason to stop the others.
             log.exception("delivery broke %s", kv(**named(job.id)))

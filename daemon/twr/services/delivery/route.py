@@ -55,8 +55,10 @@ class RunningRoute:
 
     def wants_claim(self, now: float) -> bool:
         """Whether something may be waiting that could start now."""
-        due = self.next_due is not None and self.next_due <= now
-        return (self.news or self.ready > 0 or due) and self.free(now) > 0
+        return (self.news or self.ready > 0 or self._due(now)) and self.free(now) > 0
+
+    def _due(self, now: float) -> bool:
+        return self.next_due is not None and self.next_due <= now
 
     def offers_suspect(self, now: float) -> bool:
         """Whether a job that may be poison can have its turn: in a paused route as the probe, where
@@ -66,9 +68,9 @@ class RunningRoute:
         others = self.ready > 0 or self.next_due is not None
         return self.suspects > 0 and not others and self.breaker.allowance(now, 1) > 0
 
-    def idle(self) -> bool:
+    def idle(self, now: float) -> bool:
         """Whether an update that arrives now would be the next to start."""
-        return not self.breaker.open and self.ready == 0 and not self.news
+        return not (self.breaker.open or self.ready or self.news or self._due(now))
 
     def wakes_at(self, now: float) -> float | None:
         """When time alone lets a delivery start; None when only an event can."""

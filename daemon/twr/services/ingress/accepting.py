@@ -15,10 +15,6 @@ MOST_BYTES = 4 * 1024 * 1024
 JOB = 10_000
 # Seconds until a caller is told that the store is too slow.
 PATIENCE = 5.0
-# Where no more deliveries are under way and the rest waits behind them, in a busy chat, each of
-# them takes some turns of the event loop. With one update stored at a time these are short: the
-# chat gets five times as much, and accepting still outpaces it.
-FEW_FLIGHTS = 4
 
 
 class Store(Protocol):
@@ -36,7 +32,7 @@ class Slots(Protocol):
         self, names: set[str]
     ) -> AbstractContextManager[tuple[list[Offer], Callable[[Accepted], None]]]: ...
     def news(self, names: Sequence[str]) -> None: ...
-    def held(self) -> int: ...
+    def turns_fast(self) -> bool: ...
 
 
 class Accepting:
@@ -59,6 +55,9 @@ class Accepting:
         return await self._batch.submit(arrival)
 
     def _most(self) -> int:
+        # Where a few deliveries follow each other fast and the rest waits behind them, in a busy
+        # chat, each takes some turns of the event loop. With one update stored at a time these are
+        # short: the chat gets five times as much, and accepting still outpaces it.
         return 1 if self._lane_bound else MOST_UPDATES
 
     async def _accept_all(self, arrivals: Sequence[Arrival]) -> Sequence[Accepted | StoreError]:
@@ -78,7 +77,7 @@ class Accepting:
             answers = await self._store.accept(arrivals, offers)
             for accepted in answers:
                 start(accepted)
-        self._lane_bound = self._slots.held() <= FEW_FLIGHTS and _most_wait(answers)
+        self._lane_bound = self._slots.turns_fast() and _most_wait(answers)
         if ready := {name for accepted in answers for name in accepted.ready}:
             self._slots.news(tuple(ready))
         return answers

@@ -793,6 +793,36 @@ async def test_a_flight_that_starts_while_old_connections_close_is_delivered() -
         assert (kinds, count > 1) == ({"delivered"}, True)
 
 
+async def test_a_flight_keeps_to_the_timeout_that_its_lease_was_made_for() -> None:
+    """A reload that makes it longer meanwhile would let the POST outlast the lease."""
+    async with (
+        Target(hanging()) as target,
+        running(a_route(target, timeout=0.2, max_attempts=1)) as bench,
+    ):
+        await until(bench.idle, 10, "an idle route")
+        with bench.delivery.offering({"shop"}) as (_, start):
+            await bench.configure(a_route(target, timeout=60.0, max_attempts=1))
+            start(Accepted(1, (bench.store.lease(job(1)),)))
+        await bench.settles(1)
+        (settle,) = bench.store.settled
+        assert (settle.kind, settle.error) == ("dead", "timeout after 0.2s")
+
+
+async def test_what_an_old_target_still_answers_says_nothing_of_the_new_one() -> None:
+    """A request that hung there does not pause the route."""
+    policy = BreakerPolicy(1, 5.0, 60.0)
+    async with (
+        Target(hanging()) as old,
+        Target() as new,
+        running(a_route(old, timeout=0.3, breaker=policy)) as bench,
+    ):
+        bench.add(job(1))
+        await old.has(1)
+        await bench.configure(a_route(new, timeout=0.3, breaker=policy))
+        assert (await bench.settles(1))[0][1] == "retry"
+        assert bench.breaker() == "closed"
+
+
 async def test_flights_that_are_ended_before_they_have_begun_are_given_back() -> None:
     """Their slots are free again."""
     async with Target() as target:
@@ -801,7 +831,8 @@ async def test_flights_that_are_ended_before_they_have_begun_are_given_back() ->
         run = bench.delivery.routes()[0]
         flights = Flights(bench.given, lambda: None)
         async with flights.within():
-            flights.start(run, job(1), bench.time.now_ms, bench.time.clock().monotonic())
+            now = bench.time.clock().monotonic()
+            flights.start(run, job(1), run.lease, bench.time.now_ms, now)
             assert run.flying == 1
         assert run.flying == 0
         assert [(settle.id, settle.kind) for settle in flights.take(9)] == [("1/shop", "release")]

@@ -4,12 +4,15 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from twr.config import Route
+from twr.core.breaker import Breaker
 from twr.core.clock import Clock
 from twr.core.jobs import Job, Settle
 from twr.core.outcome import Answer, Outcome, decide
 from twr.core.signing import sign
 from twr.core.text import clip, kv, mask
-from twr.services.delivery.route import RouteSecrets, RunningRoute
+from twr.edges.sender import Sender
+from twr.services.delivery.route import RouteSecrets, RunningRoute, policy_of
 
 log = logging.getLogger("twr.delivery")
 
@@ -17,12 +20,21 @@ log = logging.getLogger("twr.delivery")
 EXCERPT = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Leased:
-    """A job with the monotonic seconds before which its POST has to start: later its lease would
-    end first, or the update is expired. `probe`: it tries whether its target is back."""
+    """A job, and its route as it was when the lease began: a reload changes nothing of it.
+
+    `start_by` is the monotonic moment before which its POST has to start: later its lease would
+    end first, or the update is expired. `timeout` is what the lease covers, seconds. `probe`: it
+    tries whether its target is back.
+    """
 
     job: Job
+    route: Route
+    secrets: RouteSecrets
+    sender: Sender
+    breaker: Breaker
+    timeout: float
     start_by: float
     probe: bool
 
@@ -56,8 +68,9 @@ class Judge:
     def settle(self, run: RunningRoute, leased: Leased, answer: Answer) -> Settle:
         """What to do with the job. While its route is paused a failure burns no attempt."""
         job = leased.job
-        outcome = decide(answer, run.policy, job.attempts, self.clock.time(), self.random)
-        paused = run.breaker.open
+        policy = policy_of(leased.route)
+        outcome = decide(answer, policy, job.attempts, self.clock.time(), self.random)
+        paused = leased.breaker.open
         self._tell_breaker(run, leased, answer, outcome)
         if outcome.kind == "delivered":
             run.delivered += 1
@@ -87,7 +100,10 @@ class Judge:
     def _tell_breaker(
         self, run: RunningRoute, leased: Leased, answer: Answer, outcome: Outcome
     ) -> None:
-        route, breaker = run.route.name, run.breaker
+        route, breaker = leased.route.name, leased.breaker
+        if breaker is not run.breaker:
+            # The route has another target since.
+            return
         if answer.internal:
             if leased.probe:
                 breaker.withdraw()
@@ -95,7 +111,7 @@ class Judge:
             if breaker.answered(run.route.concurrency):
                 log.info("route resumed %s", kv(route=route))
         elif breaker.away(self.clock.monotonic(), probe=leased.probe, retry_after=outcome.wait):
-            log.warning("route paused %s", kv(route=route, failures=run.route.breaker.failures))
+            log.warning("route paused %s", kv(route=route, failures=leased.route.breaker.failures))
 
 
 def _line(job: Job, answer: Answer, **more: object) -> str:

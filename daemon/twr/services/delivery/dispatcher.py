@@ -117,11 +117,12 @@ class Delivery:
             yield offers, lambda _: None
             return
         offered = [(self._routes[offer.route], offer.slots) for offer in offers]
+        leases = {offer.route: offer.lease for offer in offers}
         for run, slots in offered:
             run.offered += slots
         self._offers_out += 1
         try:
-            yield offers, lambda accepted: self._start_all(accepted, now)
+            yield offers, lambda accepted: self._start_all(accepted, leases, now)
         except BaseException:
             self._unsure = True
             raise
@@ -141,9 +142,10 @@ class Delivery:
             if run.idle(now) and run.free(now) > 0
         ]
 
-    def _start_all(self, accepted: Accepted, now: float) -> None:
+    def _start_all(self, accepted: Accepted, leases: Mapping[str, float], now: float) -> None:
         for job in accepted.leased:
-            self._flights.start(self._routes.get(job.route), job, job.accepted_ms, now)
+            run, lease = self._routes.get(job.route), leases[job.route]
+            self._flights.start(run, job, lease, job.accepted_ms, now)
 
     # --- the loop ---------------------------------------------------------------------------
 
@@ -283,7 +285,7 @@ class Delivery:
         if not self._flights.waiting:
             self._resent = False
         for claim, claimed in zip(claims, turn.claimed, strict=True):
-            self._claimed(claimed, turn.now_ms, now)
+            self._claimed(claimed, claim.lease, turn.now_ms, now)
             if claim.suspect and claimed.jobs:
                 self._alone.began(claimed.jobs[0].id)
 
@@ -292,7 +294,7 @@ class Delivery:
             log.info("store back")
             self._pause = 0.0
 
-    def _claimed(self, claimed: Claimed, now_ms: int, now: float) -> None:
+    def _claimed(self, claimed: Claimed, lease: float, now_ms: int, now: float) -> None:
         for job_id in claimed.expired:
             log.warning("dead letter %s", kv(**named(job_id), reason="expired"))
         run = self._routes.get(claimed.route)
@@ -301,7 +303,7 @@ class Delivery:
             due = claimed.next_due
             run.next_due = None if due is None else now + max(0, due - now_ms) / 1000
         for job in claimed.jobs:
-            self._flights.start(self._routes.get(job.route), job, now_ms, now)
+            self._flights.start(run, job, lease, now_ms, now)
 
     # --- what to claim ----------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import anyio
 from twr.core.jobs import Job, Settle, named
 from twr.core.outcome import Answer
 from twr.core.text import kv
-from twr.edges.sender import Sender
 from twr.services.delivery.attempt import Judge, Leased, headers
 from twr.services.delivery.ports import Dependencies
 from twr.services.delivery.route import LEASE_MARGIN, RunningRoute
@@ -55,8 +54,11 @@ class Flights:
                         task.cancel()
                     await asyncio.wait(self._tasks)
 
-    def start(self, run: RunningRoute | None, job: Job, now_ms: int, now: float) -> None:
-        """Start a leased job, or give it back where its route has gone or is paused since.
+    def start(
+        self, run: RunningRoute | None, job: Job, lease: float, now_ms: int, now: float
+    ) -> None:
+        """Start a job leased for `lease` seconds, or give it back where its route has gone or is
+        paused since.
 
         `now` is a monotonic moment before the lease began, `now_ms` the store's time then.
         """
@@ -66,13 +68,17 @@ class Flights:
             self._land(_given_back(job))
             return
         left = (job.expires_ms - now_ms) / 1000 if job.expires_ms else float("inf")
-        leased = Leased(job, now + min(LEASE_MARGIN, left), run.breaker.open)
+        start_by, breaker = now + min(LEASE_MARGIN, left), run.breaker
+        leased = Leased(
+            job, run.route, run.secrets, run.sender, breaker, lease - LEASE_MARGIN, start_by,
+            breaker.open,
+        )  # fmt: skip
         run.flying += 1
         run.sender.expect()
         if leased.probe:
-            run.breaker.probe()
+            breaker.probe()
         # A plain task: one of a group costs a tenth of a delivery more, and needs no scope here.
-        task = asyncio.create_task(self._fly(run, run.sender, leased))
+        task = asyncio.create_task(self._fly(run, leased))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -101,32 +107,34 @@ class Flights:
         """How many settles wait."""
         return len(self._settles)
 
-    async def _fly(self, run: RunningRoute, sender: Sender, leased: Leased) -> None:
+    async def _fly(self, run: RunningRoute, leased: Leased) -> None:
         job = leased.job
         settle: Settle | None = None
         try:
             started = self._given.clock.monotonic()
             if started < leased.start_by:
-                answer = await self._post(run, sender, job)
+                answer = await self._post(leased)
                 settle = self._judge.settle(run, leased, answer)
                 self._measure(run, job, settle, self._given.clock.monotonic() - started)
         finally:
             if leased.probe and settle is None:
-                run.breaker.withdraw()
+                leased.breaker.withdraw()
             run.flying -= 1
             run.news = True
             self._land(settle or _given_back(job))
-            await sender.done()
+            await leased.sender.done()
 
     def _land(self, settle: Settle) -> None:
         self.landed_at = self._given.clock.monotonic()
         self._settles.append(settle)
         self._landed()
 
-    async def _post(self, run: RunningRoute, sender: Sender, job: Job) -> Answer:
+    async def _post(self, leased: Leased) -> Answer:
+        job, url, timeout = leased.job, leased.route.target_url, leased.timeout
         try:
-            made = headers(job, run.secrets, self._given.clock.time(), self._given.user_agent)
-            return await sender.post(run.route.target_url, job.body, made, run.route.timeout)
+            now = self._given.clock.time()
+            made = headers(job, leased.secrets, now, self._given.user_agent)
+            return await leased.sender.post(url, job.body, made, timeout)
         except Exception as error:
             # A fault of ours with one job is no reason to stop the others.
             log.exception("delivery broke %s", kv(**named(job.id)))

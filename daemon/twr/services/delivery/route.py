@@ -40,11 +40,6 @@ class RunningRoute:
     def lease(self) -> float:
         return self.route.timeout + LEASE_MARGIN
 
-    @property
-    def policy(self) -> Policy:
-        route = self.route
-        return Policy(route.max_attempts, route.backoff, route.permanent_statuses)
-
     def free(self, now: float) -> int:
         """How many more deliveries may start. While the breaker is open, strays of the time
         before it do not count."""
@@ -77,3 +72,8 @@ class RunningRoute:
         if self.breaker.open and self.breaker.until > now:
             return self.breaker.until
         return self.next_due if self.free(now) > 0 else None
+
+
+def policy_of(route: Route) -> Policy:
+    """What a failure of a delivery means there."""
+    return Policy(route.max_attempts, route.backoff, route.permanent_statuses)

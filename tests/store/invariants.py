@@ -4,9 +4,11 @@
 made of many reads: take it while nothing else writes.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -14,7 +16,6 @@ from twr.edges.store.keys import SEEN_PAGE, Keys, route_of
 
 ACTIVE = frozenset({"ready", "delayed", "processing", "suspect"})
 LIVE = ACTIVE | {"waiting"}
-SINGLE = ("alerts", "probe", "username", "routes", "expiry", "dead-letter", "dead-letter:counts")
 
 
 @dataclass
@@ -64,41 +65,6 @@ async def read(redis: Redis, keys: Keys) -> Picture:
     return picture
 
 
-def _sort_in(picture: Picture, name: str, value: object) -> None:
-    kind, _, rest = name.partition(":")
-    if kind == "job":
-        picture.jobs[rest] = _texts(value)
-    elif kind == "update":
-        picture.updates[rest] = _texts(value)
-    elif kind == "seen":
-        assert isinstance(value, bytes)
-        picture.seen[int(rest)] = value
-    elif kind == "route":
-        _sort_in_route(picture, rest, value)
-    elif name == "routes":
-        picture.routes = _texts(value)
-    elif name == "expiry":
-        picture.expiry = _scores(value)
-    elif name == "dead-letter":
-        picture.dead = _scores(value)
-    elif name == "dead-letter:counts":
-        picture.counts = _texts(value)
-    elif name not in SINGLE and kind != "instance":
-        picture.unknown.append(name)
-
-
-def _sort_in_route(picture: Picture, rest: str, value: object) -> None:
-    route, _, place = rest.partition(":")
-    if place.startswith("lane:"):
-        picture.lanes[route, place.removeprefix("lane:")] = _names(value)
-    elif place in ("ready", "suspect"):
-        getattr(picture, place)[route] = _names(value)
-    elif place in ("delayed", "processing", "all"):
-        getattr(picture, place)[route] = _scores(value)
-    else:
-        picture.unknown.append(f"route:{rest}")
-
-
 def _texts(value: object) -> dict[str, str]:
     assert isinstance(value, dict)
     return {name.decode(): text.decode(errors="replace") for name, text in value.items()}
@@ -112,6 +78,69 @@ def _names(value: object) -> list[str]:
 def _scores(value: object) -> dict[str, float]:
     assert isinstance(value, list)
     return {name.decode(): float(score) for name, score in value}
+
+
+def _bits(value: object) -> bytes:
+    assert isinstance(value, bytes)
+    return value
+
+
+# Every kind of key there is, `*` being what varies: what is kept of it in the picture, and how.
+READ: dict[str, tuple[str, Callable[[object], Any]] | None] = {
+    "seen:*": ("seen", _bits),
+    "update:*": ("updates", _texts),
+    "job:*": ("jobs", _texts),
+    "route:*:ready": ("ready", _names),
+    "route:*:delayed": ("delayed", _scores),
+    "route:*:processing": ("processing", _scores),
+    "route:*:suspect": ("suspect", _names),
+    "route:*:lane:*": ("lanes", _names),
+    "route:*:all": ("all", _scores),
+    "routes": ("routes", _texts),
+    "expiry": ("expiry", _scores),
+    "dead-letter": ("dead", _scores),
+    "dead-letter:counts": ("counts", _texts),
+    "instance:*": None,
+    "alerts": None,
+    "probe": None,
+    "username": None,
+}
+
+
+def _pattern(kind: str) -> re.Pattern[str]:
+    """A route has no colon; whatever comes last may be any text."""
+    text = re.escape(kind).replace(r"\*", "([^:]*)")
+    return re.compile(re.sub(r"\(\[\^:\]\*\)$", "(.*)", text), re.S)
+
+
+_PATTERNS = {kind: _pattern(kind) for kind in READ}
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of a key, its tag left out; None for one that nobody knows."""
+    return next((kind for kind, found in _PATTERNS.items() if found.fullmatch(name)), None)
+
+
+def _sort_in(picture: Picture, name: str, value: object) -> None:
+    kind = kind_of(name)
+    if kind is None:
+        picture.unknown.append(name)
+        return
+    how = READ[kind]
+    if how is None:
+        return
+    found = _PATTERNS[kind].fullmatch(name)
+    assert found is not None
+    place, read_as = how
+    match place, found.groups():
+        case _, ():
+            setattr(picture, place, read_as(value))
+        case "seen", (page,):
+            picture.seen[int(page)] = read_as(value)
+        case _, (part,):
+            getattr(picture, place)[part] = read_as(value)
+        case _, parts:
+            getattr(picture, place)[parts] = read_as(value)
 
 
 def violations(picture: Picture) -> list[str]:

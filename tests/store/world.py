@@ -5,6 +5,7 @@ passing of time would have made of it (a lease, a delay or an expiry in the past
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import fakeredis
 from redis.asyncio import Redis
@@ -22,6 +23,7 @@ LEASE = 3600.0
 DAY = 86_400
 
 Start = Callable[[str], Server]
+Ran = tuple[str, tuple[str | bytes | int, ...]]
 
 
 def arrival(
@@ -40,13 +42,27 @@ def arrival(
     return Arrival(update_id, "message", lane, expires_after, body, destinations)
 
 
+class Watched(Client):
+    """A client that notes which scripts it ran, with their arguments."""
+
+    def __init__(self, redis: Redis, script: Callable[[str], str], ran: list[Ran]) -> None:
+        super().__init__(redis, KEYS.tag, script)
+        self._ran = ran
+
+    async def run(self, name: str, *args: str | bytes | int, resend: bool = False) -> Any:
+        self._ran.append((name, args))
+        return await super().run(name, *args, resend=resend)
+
+
 class World:
-    """The keys of the bot `main`; `connect` makes a client and `script` a script's source."""
+    """The keys of the bot `main`; `connect` makes a client and `script` a script's source.
+    `ran` are the scripts that its processes ran."""
 
     def __init__(self, connect: Callable[[], Redis], script: Callable[[str], str]) -> None:
         self._connect = connect
         self._script = script
         self._stores: list[Store] = []
+        self.ran: list[Ran] = []
         self.redis = connect()
         self.store = self.process()
 
@@ -54,7 +70,7 @@ class World:
         self, nonce: str = "n1", instance: str = "vps-1", dedup_ttl: float = 90_000
     ) -> Store:
         """A process that uses the store."""
-        client = Client(self._connect(), KEYS.tag, self._script)
+        client = Watched(self._connect(), self._script, self.ran)
         store = Store(client, KEYS, Identity(instance, nonce, "boot", 42), dedup_ttl)
         self._stores.append(store)
         return store
@@ -131,10 +147,14 @@ class World:
             await self.redis.zadd(f"{KEYS.tag}:expiry", {str(update_id): past}, xx=True)
             await self.redis.hset(KEYS.update(str(update_id)), "expires_ms", str(past))
 
-    async def let_heartbeat_lapse(self, instance: str) -> None:
-        """As if the instance had been silent for a minute."""
+    async def let_heartbeat_lapse(self, instance: str, elder: str | None = None) -> None:
+        """As if the instance, or the process `elder` that it replaced, had been silent for a
+        minute."""
         silent = await self.now() - 60_000
-        await self.redis.hset(f"{KEYS.tag}:instance:{instance}", "heartbeat", str(silent))
+        name, value = (
+            ("heartbeat", f"{silent}") if elder is None else (f"old:{elder}", f"{silent} boot 42")
+        )
+        await self.redis.hset(f"{KEYS.tag}:instance:{instance}", name, value)
 
     async def let_be_forgotten(self, update_id: int) -> None:
         """As if the mark that the update was seen had ended."""

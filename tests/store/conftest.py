@@ -10,6 +10,8 @@ import pytest
 from servers import SERVERS, Server
 from store.world import Start, World, fake_world, real_world
 
+pytest.register_assert_rewrite("store.machine", "store.mishaps", "store.scenes")
+
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[Start]:

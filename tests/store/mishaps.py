@@ -144,12 +144,11 @@ class Mishaps(Machine):
         lanes: dict[str, list[str]] = {}
         for name in names:
             lanes.setdefault(self.model.jobs[name].lane, []).append(name)
-        lost = {n: jobs for n, jobs in lanes.items() if self.model.lanes[route, n][0] == jobs[0]}
-        for lane, jobs in lost.items():
+        for lane, jobs in lanes.items():
+            head = self.model.lanes[route, lane][0]
             self.run(self.world.redis.delete(KEYS.route(route, f"lane:{lane}")))
-            self.model.lanes[route, lane] = jobs
-        found = tuple(name for name in names if self.model.jobs[name].lane in lost)
-        assert self.run(self.world.store.repair(route)) == found
+            self.model.lanes[route, lane] = [head, *(n for n in jobs if n != head)]
+        assert set(self.run(self.world.store.repair(route))) == set(names)
 
     def _live_of(self, route: str) -> list[str]:
         """The live jobs of a route, by their acceptance."""

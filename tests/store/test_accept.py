@@ -43,6 +43,7 @@ async def test_an_update_is_stored_under_the_documented_keys(world: World) -> No
         b"boot_id",
         b"pid",
         b"heartbeat",
+        b"since",
     }
     await world.check()
 

@@ -129,11 +129,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep over all routes found: leases that ran out, and jobs that died of it."""
+    """What a sweep over all routes found: leases that ran out, jobs that died of it, and routes of
+    which a key is damaged, so that they were left out."""
 
     reaped: int = 0
     expired: tuple[str, ...] = ()
     poison: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from twr import pace
 from twr.core.clock import Clock
 from twr.core.jobs import Beat, Elder, Stats, Swept, named
 from twr.core.text import kv
-from twr.errors import StoreError, StoreUnfit
+from twr.errors import StoreError, StoreFull, StoreUnavailable, StoreUnfit
 
 log = logging.getLogger("twr.recovery")
 
@@ -117,6 +117,7 @@ class Recovery:
         self._recovered = False
         self._replaced = False
         self._watched_ms = 0
+        self._damaged: set[str] = set()
         self._sweep_at: float | None = None
         self._repair_at = clock.monotonic() + REPAIR
         self._trim_at = 0.0
@@ -167,6 +168,7 @@ class Recovery:
         living = [it.nonce for it in beat.elders if self._lives(it, beat.now_ms)]
         if len(living) < len(beat.elders) or not self._recovered:
             found = await self._store.recover(living)
+            self._tell_damaged(found.damaged)
             if found.reaped:
                 log.warning("leases recovered %s", kv(jobs=found.reaped, cause="process died"))
                 self._process.work_found()
@@ -184,6 +186,7 @@ class Recovery:
 
     async def _sweep(self) -> None:
         found = await self._store.sweep()
+        self._tell_damaged(found.damaged)
         if found.reaped:
             log.warning("leases expired %s", kv(jobs=found.reaped))
             self._process.leases_expired(found.reaped)
@@ -193,11 +196,27 @@ class Recovery:
     async def _repair(self) -> None:
         for route in (await self._store.stats()).routes:
             if route.waiting:
-                repaired = await self._store.repair(route.name)
-                for job in repaired:
-                    log.warning("stray job repaired %s", kv(**named(job)))
-                if repaired:
-                    self._process.work_found()
+                await self._repair_route(route.name)
+
+    async def _repair_route(self, route: str) -> None:
+        try:
+            repaired = await self._store.repair(route)
+        except (StoreUnavailable, StoreFull):
+            raise
+        except StoreError:
+            self._tell_damaged([*self._damaged, route])
+            return
+        for job in repaired:
+            log.warning("stray job repaired %s", kv(**named(job)))
+        if repaired:
+            self._process.work_found()
+
+    def _tell_damaged(self, routes: Sequence[str]) -> None:
+        """Each once, until it is mended: what is damaged is no outage, and stops nobody else."""
+        for route in sorted(set(routes) - self._damaged):
+            hint = "a key of it has the wrong type"
+            log.error("store damaged %s", kv(route=route, hint=hint))
+        self._damaged = set(routes)
 
     async def _trim(self) -> None:
         settings = self._settings()

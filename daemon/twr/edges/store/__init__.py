@@ -119,10 +119,12 @@ class Store:
         )
 
     async def beat(self, routes: Sequence[str], *, take_over: bool = False) -> Beat:
-        """Show that this process lives and serves these routes; `take_over` at its start."""
+        """Show that this process lives and serves these routes; `take_over` at its start: that
+        asks for the store's time first, so that it can't be carried out after another one's."""
         who = self._identity
+        asked = await self._now_ms() if take_over else 0
         now_ms, ours, *elders = await self._client.run(
-            "instance", who.instance, who.nonce, who.boot_id, who.pid, int(take_over), *routes
+            "instance", who.instance, who.nonce, who.boot_id, who.pid, asked, *routes
         )
         found = (
             Elder(nonce.decode(), int(beat), boot.decode(), int(pid or 0))
@@ -136,35 +138,36 @@ class Store:
         undone the next start does."""
         done = 0
         poison: list[str] = []
-        more = 1
+        more, damaged = 1, []
         living = [self._identity.nonce, *living]
         while more:
-            count, more, dead = await self._client.run(
+            count, more, dead, damaged = await self._client.run(
                 "recover", self._identity.instance, MOST_PER_SWEEP, *living
             )
             done += count
-            poison += [name.decode() for name in dead]
-        return Swept(done, (), tuple(poison))
+            poison += _texts(dead)
+        return Swept(done, (), tuple(poison), _texts(damaged))
 
     async def reclaim(self, held: Sequence[str]) -> tuple[str, ...]:
         """Requeue this process's own leases but those `held`, as claims whose answer was lost
-        leave them; the ids. Only while no claim and no offer of ours is under way."""
-        found = await self._client.run("reclaim", self._identity.nonce, *held)
-        return tuple(name.decode() for name in found)
+        leave them; the ids. Only while no claim and no offer of ours is under way. What was leased
+        after the first of its two steps, which asks for the time, the second leaves alone."""
+        asked = await self._now_ms()
+        return _texts(await self._client.run("reclaim", self._identity.nonce, asked, *held))
 
     async def sweep(self) -> Swept:
         """Requeue leases that ran out, bury what expired. Made of steps that can be repeated."""
-        reaped, more = 0, 1
+        reaped, more, damaged = 0, 1, []
         expired: list[str] = []
         poison: list[str] = []
         while more:
-            count, more, late, dead = await self._client.run(
+            count, more, late, dead, damaged = await self._client.run(
                 "reap", self._identity.nonce, MOST_PER_SWEEP
             )
             reaped += count
-            expired += [name.decode() for name in late]
-            poison += [name.decode() for name in dead]
-        return Swept(reaped, tuple(expired), tuple(poison))
+            expired += _texts(late)
+            poison += _texts(dead)
+        return Swept(reaped, tuple(expired), tuple(poison), _texts(damaged))
 
     async def repair(self, route: str) -> tuple[str, ...]:
         """Give jobs of the route their place again; the ids that had lost it. Each call looks at
@@ -172,7 +175,7 @@ class Store:
         rank = self._repair_ranks.get(route, 0)
         rank, *names = await self._client.run("repair", route, rank, MOST_PER_SWEEP)
         self._repair_ranks[route] = rank
-        return tuple(name.decode() for name in names)
+        return _texts(names)
 
     async def stats(self) -> Stats:
         """What waits where. Costs the same whatever the number of jobs."""
@@ -234,6 +237,10 @@ class Store:
         """Keep the bot's username for starts at which Telegram can't be asked."""
         await self._client.call(self._client.redis.set(self._keys.username, name))
 
+    async def _now_ms(self) -> int:
+        seconds, microseconds = await self._client.call(self._client.redis.time())
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     async def ping(self) -> None:
         """Raise unless the store answers."""
         await self._client.call(self._client.redis.execute_command("PING"))
@@ -258,6 +265,10 @@ class Store:
         await self._client.close()
 
 
+def _texts(names: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple(name.decode() for name in names)
+
+
 def _claimed(route: str, answer: Sequence[Any]) -> Claimed:
     ready, suspects, next_due, expired, *flat = answer
     jobs = (
@@ -270,7 +281,7 @@ def _claimed(route: str, answer: Sequence[Any]) -> Claimed:
         ready=ready,
         suspects=suspects,
         next_due=None if next_due < 0 else next_due,
-        expired=tuple(name.decode() for name in expired),
+        expired=_texts(expired),
     )
 
 

@@ -13,6 +13,16 @@ local function route_key(route, name) return P .. ':route:' .. route .. ':' .. n
 local DEAD, COUNTS, EXPIRY = P .. ':dead-letter', P .. ':dead-letter:counts', P .. ':expiry'
 local ROUTES = P .. ':routes'
 
+-- Calls what is given with each known route; the names of those where it failed, because a key has
+-- the wrong type: they stop no other.
+local function each_route(act)
+  local damaged = {}
+  for _, route in ipairs(call('HKEYS', ROUTES)) do
+    if not pcall(act, route) then damaged[#damaged + 1] = route end
+  end
+  return damaged
+end
+
 local function parts(id)
   local slash = string.find(id, '/', 1, true)
   return string.sub(id, 1, slash - 1), string.sub(id, slash + 1)
@@ -22,6 +32,7 @@ end
 -- and came back in between, and it tells which process holds the lease.
 local function token_of(nonce, claim) return nonce .. ':' .. claim .. '.' .. NOW end
 local function nonce_of(token) return token and string.match(token, '^(.*):') end
+local function leased_ms(token) return tonumber(string.match(token, '%.(%d+)$') or 0) end
 
 -- The first job of a lane that still waits there becomes ready.
 local function advance(route, lane)

@@ -3,7 +3,8 @@
 -- Safe to repeat: each job leaves the place where it was found.
 --
 -- ARGV: nonce, most
--- Returns leases that ran out, 1 when more may be left, ids that expired, ids that died as poison.
+-- Returns leases that ran out, 1 when more may be left, ids that expired, ids that died as poison,
+-- damaged routes.
 local nonce, most = ARGV[1], tonumber(ARGV[2])
 local left, reaped, expired, poison = most, 0, {}, {}
 
@@ -56,17 +57,18 @@ local function expire(uid, touched)
   return flying
 end
 
-for _, route in ipairs(call('HKEYS', ROUTES)) do reap_route(route) end
+local damaged = each_route(reap_route)
 
 local due = call('ZRANGEBYSCORE', EXPIRY, '-inf', NOW, 'LIMIT', 0, most)
 local touched = {}
 for _, uid in ipairs(due) do
-  if expire(uid, touched) then
+  local done, flying = pcall(expire, uid, touched)
+  if flying or not done then
     call('ZADD', EXPIRY, NOW + 2000, uid)
   else
     call('ZREM', EXPIRY, uid)
   end
 end
-for route in pairs(touched) do trim_ready(route, 2 * most) end
+for route in pairs(touched) do pcall(trim_ready, route, 2 * most) end
 local more = left == 0 or #due == most
-return {reaped, more and 1 or 0, expired, poison}
+return {reaped, more and 1 or 0, expired, poison, damaged}

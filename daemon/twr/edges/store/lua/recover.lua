@@ -1,9 +1,11 @@
 -- Requeue leases of an instance's processes that no longer live: a crash for each job.
--- Safe to repeat: a job that was requeued is no longer leased.
+-- Safe to repeat: a job that was requeued is no longer leased. Carried out late, when a newer
+-- process has the name, it touches nothing: who lives then, the caller could not know.
 --
--- ARGV: instance, most, nonces that live (the caller's among them)…
--- Returns how many were requeued, 1 when more may be left, ids that died as poison.
+-- ARGV: instance, most, nonces that live, the caller's first…
+-- Returns how many were requeued, 1 when more may be left, ids that died as poison, damaged routes.
 local owner, most = ARGV[1], tonumber(ARGV[2])
+if call('HGET', P .. ':instance:' .. owner, 'nonce') ~= ARGV[3] then return {0, 0, {}, {}} end
 local living = {}
 for n = 3, #ARGV do living[ARGV[n]] = true end
 
@@ -28,11 +30,11 @@ local function recover(route)
   end
 end
 
-for _, route in ipairs(call('HKEYS', ROUTES)) do recover(route) end
+local damaged = each_route(recover)
 if done < most then
   for _, field in ipairs(call('HKEYS', P .. ':instance:' .. owner)) do
     local its = string.match(field, '^old:(.*)$')
     if its and not living[its] then call('HDEL', P .. ':instance:' .. owner, field) end
   end
 end
-return {done, done < most and 0 or 1, poison}
+return {done, done < most and 0 or 1, poison, damaged}

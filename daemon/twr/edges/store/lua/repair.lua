@@ -23,6 +23,12 @@ local function repair_head(id, lane)
   if call('LINDEX', key, 0) ~= id and not in_list(key, id) then
     call('LPUSH', key, id)
     repaired(id)
+    -- One that was made the head meanwhile waits again; its entry in the ready list is stale.
+    local behind = call('LINDEX', key, 1)
+    if behind and call('HGET', job_key(behind), 'state') == 'ready' then
+      call('HSET', job_key(behind), 'state', 'waiting')
+      call('HDEL', job_key(behind), 'token', 'owner')
+    end
   end
 end
 

@@ -154,6 +154,20 @@ def expire(before: str) -> Scene:
     return scene
 
 
+async def two_heads(world: World) -> Step:
+    """The lane's list was lost with its head in it, and the job was taken for the head."""
+    await send(world, 0)
+    job = await world.take("a")
+    await world.settle(Settle("retry", job.id, job.token, "60000"))
+    await send(world, 1)
+    lane = KEYS.route("a", "lane:7")
+    await world.redis.delete(lane)
+    await world.redis.rpush(lane, JOB)
+    await world.redis.rpush(KEYS.route("a", "ready"), JOB)
+    await world.redis.hset(KEYS.job(JOB), "state", "ready")
+    return lambda: world.store.repair("a")
+
+
 def repair(crashes: int) -> Scene:
     """The lease is lost, and would have ended."""
 
@@ -277,6 +291,7 @@ _WAYS: list[tuple[str, str, str, Scene]] = [
     ("processing", "settle: release", "suspect", settle("release", "processing", "front", 2)),
     ("processing", "reclaim", "ready", reclaim(1)),
     ("processing", "reclaim", "suspect", reclaim(2)),
+    ("ready", "repair", "waiting", two_heads),
     ("processing", "repair", "ready", repair(1)),
     ("processing", "repair", "suspect", repair(2)),
     ("processing", "recover", "ready", recover(0)),

@@ -1,8 +1,10 @@
 """What becomes of work whose process is gone, and of a name that two processes want."""
 
+from typing import Any
+
 import pytest
 
-from store.world import KEYS, World, arrival
+from store.world import KEYS, Ran, World, arrival
 from twr.core.jobs import Beat, Destination, Elder, Job, Settle, Swept
 from twr.edges.store import Store
 
@@ -86,6 +88,73 @@ async def test_a_claim_whose_answer_was_lost_is_reclaimed(world: World) -> None:
     assert await world.field(lost.id, "crashes") is None
     assert (await world.take("a")).id == lost.id
     await world.check()
+
+
+async def carry_out(world: World, store: Store, script: Ran) -> Any:
+    """Let the server carry out what a process sent some time ago."""
+    return await store._client.run(script[0], *script[1])
+
+
+async def test_a_reclaim_that_is_carried_out_late_leaves_later_leases_alone(world: World) -> None:
+    """Its caller goes on meanwhile, and knows of them."""
+    await start(world)
+    await world.accept(*(arrival(n, "a", lane=str(n)) for n in (1, 2)))
+    lost = await world.take("a")
+    await world.store.reclaim([])
+    script = world.ran[-1]
+    await world.let_a_millisecond_pass()
+    held = {job.id for job in (await world.claim("a", 2)).jobs}
+    assert held == {lost.id, "2/a"}
+    assert await carry_out(world, world.store, script) == []
+    assert {await world.state(name) for name in held} == {"processing"}
+    await world.check()
+
+
+async def test_a_take_over_that_is_carried_out_late_takes_nothing_over(world: World) -> None:
+    """The newer process keeps the name, however often the older one's call comes."""
+    await start(world)
+    script = world.ran[-1]
+    await world.let_a_millisecond_pass()
+    new = world.process("n2")
+    assert (await new.beat(["a"], take_over=True)).ours
+    _, ours, *_ = await carry_out(world, world.store, script)
+    assert ours == 0
+    assert (await new.beat(["a"])).ours
+
+
+async def test_a_recovery_that_is_carried_out_late_touches_no_living_lease(world: World) -> None:
+    """Its caller has lost the name to a process that it can't know of."""
+    await start(world)
+    await world.store.recover([])
+    script = world.ran[-1]
+    await world.accept(arrival(1, "a"))
+    new = world.process("n2")
+    await new.beat(["a"], take_over=True)
+    job = await world.take("a", by=new)
+    assert await carry_out(world, world.store, script) == [0, 0, [], []]
+    assert (await world.state(job.id), await world.field(job.id, "crashes")) == ("processing", None)
+    await world.check()
+
+
+@pytest.mark.parametrize("place", ["ready", "delayed", "processing", "all", "suspect"])
+async def test_a_damaged_route_stops_no_other(world: World, place: str) -> None:
+    """Leases of the others are recovered, reaped and reclaimed, what expired there is buried, and
+    they are counted."""
+    await start(world)
+    await world.accept(*(arrival(n, "b", lane=str(n)) for n in (1, 2, 3)))
+    (first, second, third) = (await world.claim("b", 3)).jobs
+    await world.redis.set(KEYS.route("a", place), "damaged")
+    await world.let_lease_end(first.id)
+    other = world.process("m1", "vps-2")
+    swept = await other.sweep()
+    assert swept.reaped == 1
+    assert set(swept.damaged) <= {"a"}
+    assert await world.store.reclaim([second.id]) == (third.id,)
+    new = world.process("n2")
+    await new.beat(["b"], take_over=True)
+    assert (await new.recover([])).reaped == 1
+    found = [(route.name, route.ready, route.waiting) for route in (await new.stats()).routes]
+    assert ("b", 3, 3) in found
 
 
 async def suspect(world: World, store: Store) -> Store:

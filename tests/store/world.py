@@ -106,6 +106,12 @@ class World:
     async def settle(self, *settles: Settle, by: Store | None = None) -> tuple[bool, ...]:
         return (await (by or self.store).turn(settles, [])).settled
 
+    async def let_a_millisecond_pass(self) -> None:
+        """Until the server's clock shows another one."""
+        began = await self.redis.time()
+        while (now := await self.redis.time())[1] // 1000 == began[1] // 1000:
+            assert now >= began
+
     async def deliver(self, route: str) -> str:
         """Claim and deliver one job; its id."""
         job = await self.take(route)

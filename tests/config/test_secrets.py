@@ -59,6 +59,7 @@ def test_every_secret_from_the_environment(tmp_path: Path) -> None:
     assert set(secrets.all()) == {
         "1:A", "new", "old", "socks5://u:proxypass@h:1080", "proxypass", "redis://:redispass@h:1/0",
         "redispass", "https://w/", '{"Authorization": "Bearer x"}', "Bearer x", "https://b/", "one",
+        "A", "x",
         "zwei\u00fc", "bt", "p%40ss", "p@ss",
     }  # fmt: skip
 
@@ -210,7 +211,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     assert refused(found, {}) == [
         f"1: bot.proxy_file: {tmp_path}/huge is over 64 KiB: this is no secret",
         (
-            "1: bot.secret_token_file: hook is looked up in $CREDENTIALS_DIRECTORY, which is not"
+            "1: bot.secret_token_file: a name is looked up in $CREDENTIALS_DIRECTORY, which is not"
             " set; a path has a slash in it (./name)"
         ),
         f"1: bot.token_file: {tmp_path}/empty is empty",
@@ -242,4 +243,11 @@ def test_nothing_shows_a_secret(tmp_path: Path) -> None:
 def test_a_url_in_the_file_hides_its_password_alone(tmp_path: Path) -> None:
     """What stands in the file itself is no secret but for the password in it."""
     found = load(tmp_path, f"store: {{url: 'redis://u:pass%2Fword@h'}}\n{ROUTES}")
-    assert set(found.secrets(ENVIRON).all()) == {"1:A", "hook", "sign", "pass%2Fword", "pass/word"}
+    assert set(found.secrets(ENVIRON).all()) == {
+        "1:A",
+        "A",
+        "hook",
+        "sign",
+        "pass%2Fword",
+        "pass/word",
+    }

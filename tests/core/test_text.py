@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twr.core.text import clip, escape, kv, mask
+from twr.core.text import clip, escape, kv
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,3 @@ def test_escape_leaves_readable_text_alone() -> None:
 def test_clip_keeps_within_the_limit(limit: int, expected: str) -> None:
     """The limit counts the ellipsis too."""
     assert clip("abcde", limit) == expected
-
-
-@pytest.mark.parametrize(
-    ("secrets", "expected"),
-    [
-        (["abc"], "x*** abd"),
-        (["ab", "abc"], "x*** ***d"),
-        ([""], "xabc abd"),
-        ([], "xabc abd"),
-    ],
-)
-def test_mask_hides_each_secret(secrets: list[str], expected: str) -> None:
-    """The longest secret goes first, so that none shows through a shorter one."""
-    assert mask("xabc abd", secrets) == expected

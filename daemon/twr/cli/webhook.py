@@ -19,6 +19,7 @@ from twr.cli.common import (
 if TYPE_CHECKING:
     from twr.config import Config, Secrets
     from twr.core.clock import Clock
+    from twr.core.masking import Mask
     from twr.edges.telegram import Telegram
 
 app = new_app()
@@ -50,14 +51,16 @@ def info(
 
     loaded, secrets = _opened(config, env_file)
     told = _ask(loaded, secrets, lambda bot: bot.get_webhook_info())
+    mask = _mask(secrets)
     if as_json:
-        print_json(service.as_json(told, loaded.bot.webhook_url))
+        found = service.as_json(told, loaded.bot.webhook_url)
+        print_json({k: mask(it) if isinstance(it, str) else it for k, it in found.items()})
         return
     for line in service.lines(told, time()):
-        typer.echo(line)
+        typer.echo(mask(line))
     hint = service.drift_hint(told, loaded.bot.webhook_url)
     if hint is not None:
-        typer.echo(hint)
+        typer.echo(mask(hint))
 
 
 @app.command("set")
@@ -86,7 +89,7 @@ def set_webhook(
 
     async def register(bot: "Telegram") -> bool:
         return await service.register(
-            bot, order, secret, say=typer.echo, knock=knock, clock=_clock(), wait=seconds
+            bot, order, secret, say=_say(secrets), knock=knock, clock=_clock(), wait=seconds
         )
 
     if not _ask(loaded, secrets, register):
@@ -103,7 +106,8 @@ def delete(
     loaded, secrets = _opened(config, env_file)
 
     async def remove(bot: "Telegram") -> bool:
-        return await service.remove(bot, drop_pending=drop_pending, say=typer.echo, clock=_clock())
+        say = _say(secrets)
+        return await service.remove(bot, drop_pending=drop_pending, say=say, clock=_clock())
 
     if not _ask(loaded, secrets, remove):
         raise typer.Exit(1)
@@ -125,11 +129,27 @@ def _ask(config: "Config", secrets: "Secrets", question: Callable[["Telegram"], 
 
     token = bot_token(config, secrets)
 
+    mask = _mask(secrets)
+
     async def ask() -> T:
-        async with Telegram(config.bot.api_url, token, proxy=secrets.proxy) as bot:
+        async with Telegram(
+            config.bot.api_url, token, proxy=secrets.proxy, mask=lambda: mask
+        ) as bot:
             return await question(bot)
 
     return anyio.run(ask)
+
+
+def _mask(secrets: "Secrets") -> "Mask":
+    from twr.core.masking import Mask
+
+    return Mask(secrets.all())
+
+
+def _say(secrets: "Secrets") -> Callable[[str], None]:
+    """A webhook URL may hold the bot token."""
+    mask = _mask(secrets)
+    return lambda line: typer.echo(mask(line))
 
 
 def _clock() -> "Clock":

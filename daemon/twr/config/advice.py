@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from twr.config.checks import Path, place_name
 from twr.config.document import Document
 from twr.config.model import Config, Listen
-from twr.config.urls import userinfo
+from twr.config.urls import passwords
 from twr.core.matching import Match
 from twr.core.nearest import nearest
 from twr.core.update import COMMAND_TYPES, TYPES
@@ -42,7 +42,7 @@ def _is_local(listen: Listen) -> bool:
 
 
 def _passwords(config: Config, document: Document) -> _Advice:
-    if config.store.url is not None and userinfo(config.store.url):
+    if config.store.url is not None and passwords(config.store.url):
         yield ("store", "url"), "holds a password; url_env takes the whole URL from a variable"
 
 

@@ -16,6 +16,8 @@ from twr.core.text import clip, escape
 from twr.errors import ConfigError, Problem
 
 Key = str | int
+# A password may begin as a tag or an alias does, so that neither is ever repeated.
+_QUOTE_IT = '; a value that begins with ! or * must be put in "quotes"'
 _LARGEST = 4 << 20
 _MAP, _SEQ, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "merge"))
 
@@ -181,9 +183,9 @@ class _Builder:
             if kind in ("int", "float"):
                 return int(text) if kind == "int" else float(text)
         except (ValueError, KeyError):
-            self._fault(node, f"{_quoted(text)} is not what its tag says")
+            self._fault(node, "the value is not what its tag says")
             return None
-        self._fault(node, f"the tag {_quoted(node.tag)} is not known here")
+        self._fault(node, f"a tag that is not known here{_QUOTE_IT}")
         return None
 
     def _fault(self, node: yaml.Node, message: str) -> None:
@@ -229,6 +231,9 @@ def _reason(error: yaml.YAMLError) -> str:
         return "a tab where only spaces may stand; YAML is indented with spaces"
     if error.context and "single document" in error.context:
         return "a second document begins here; the file must hold one"
+    for unknown in ("found undefined alias", "found undefined tag handle"):
+        if problem.startswith(unknown):
+            return f"not valid YAML: {unknown}{_QUOTE_IT}"
     return f"not valid YAML: {escape(problem)}"
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlunsplit
 
 from twr.config.secrets import BOT_KEYS, STORE_KEYS, Reference, Secrets, resolve
-from twr.config.urls import split_url, userinfo
+from twr.config.urls import passwords, without_passwords
 from twr.core.backoff import Backoff
 from twr.core.breaker import BreakerPolicy
 from twr.core.matching import Rule, wanted_types
@@ -70,7 +69,7 @@ class StoreConfig:
     def __str__(self) -> str:
         """For people: the URL without user and password, `$VARIABLE`, or the directory."""
         if self.url is not None:
-            return without_userinfo(self.url)
+            return without_passwords(self.url)
         return self.url_from or f"embedded in {self.dir}"
 
 
@@ -133,7 +132,7 @@ class Route:
     @property
     def target(self) -> str:
         """The target's URL for people: without user and password."""
-        return without_userinfo(self.target_url)
+        return without_passwords(self.target_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ class Config:
         return resolve(self.references, environ, keys=STORE_KEYS).store_url
 
     def _passwords(self) -> tuple[str, ...]:
-        return tuple(part for route in self.routes for part in userinfo(route.target_url))
+        return tuple(part for route in self.routes for part in passwords(route.target_url))
 
 
 def unchangeable_differences(old: Config, new: Config) -> tuple[str, ...]:
@@ -202,9 +201,3 @@ def unchangeable_differences(old: Config, new: Config) -> tuple[str, ...]:
         "instance": (old.instance, new.instance),
     }
     return tuple(name for name, (before, after) in pairs.items() if before != after)
-
-
-def without_userinfo(url: str) -> str:
-    """`url` without the user and password it may hold."""
-    parts = split_url(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from twr.config.urls import proxy_url, store_url, userinfo, web_url
+from twr.config.urls import passwords, proxy_url, store_url, web_url
 from twr.errors import ConfigError, Problem
 
 BOT_KEYS = frozenset({"bot.token", "bot.secret_token", "bot.proxy"})
@@ -15,6 +15,8 @@ STORE_KEYS = frozenset({"store.url"})
 Kind = Literal["env", "file", "text"]
 _LARGEST = 64 << 10
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
+# How variables are called. Anything else could be the secret itself, put where its name belongs.
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*|[a-z]+(_[a-z0-9]+)+", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -155,9 +157,10 @@ def _value(reference: Reference, name: str, environ: Mapping[str, str]) -> bytes
     if reference.kind == "text":
         return name.encode()
     if reference.kind == "file":
-        return _content(_path(reference, name, environ))
+        return _content(_path(reference, name, environ), named="/" in name)
     if name not in environ:
-        raise _MissingError(f"the variable {name} is not set{reference.otherwise}")
+        known = name if _VARIABLE.fullmatch(name) else "that it names"
+        raise _MissingError(f"the variable {known} is not set{reference.otherwise}")
     if not environ[name]:
         raise _MissingError(f"the variable {name} is empty{reference.otherwise}")
     return environ[name].encode(errors="surrogateescape")
@@ -169,19 +172,21 @@ def _path(reference: Reference, name: str, environ: Mapping[str, str]) -> Path:
         return Path(reference.file).parent / name
     directory = environ.get(_CREDENTIALS)
     if not directory:
+        # Not the name, which could be the secret itself.
         raise ValueError(
-            f"{name} is looked up in ${_CREDENTIALS}, which is not set;"
+            f"a name is looked up in ${_CREDENTIALS}, which is not set;"
             " a path has a slash in it (./name)"
         )
     return Path(directory) / name
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, *, named: bool) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        shown = path if named else f"the file of that name in ${_CREDENTIALS}"
+        raise ValueError(f"{shown} cannot be read: {error.strerror}") from None
     if len(content) > _LARGEST:
         raise ValueError(f"{path} is over 64 KiB: this is no secret")
     content = content.removesuffix(b"\n").removesuffix(b"\r")
@@ -194,10 +199,13 @@ def _texts(reference: Reference, values: tuple[bytes, ...]) -> list[str]:
     """What of a secret must not be shown, in every form in which it could be."""
     texts = [_decoded(value) for value in values]
     hidden = [] if reference.kind == "text" else list(texts)
-    if reference.key == "alerts.webhook.headers":
-        hidden += [value for text in texts for value in _headers(text).values()]
+    if reference.key == "bot.token":
+        hidden += [text.partition(":")[2] for text in texts]
+    elif reference.key == "alerts.webhook.headers":
+        headers = [value for text in texts for value in _headers(text).values()]
+        hidden += [part for value in headers for part in (value, value.partition(" ")[2])]
     elif reference.key in _CHECKS and reference.key.endswith(("url", "proxy")):
-        hidden += [part for text in texts for part in userinfo(text)]
+        hidden += [part for text in texts for part in passwords(text)]
     return hidden
 
 

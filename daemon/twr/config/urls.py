@@ -1,12 +1,13 @@
 """The URLs of a configuration. No error here repeats the URL, since it may hold a password."""
 
 from collections.abc import Collection
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit, urlunsplit
 
 _WEB = ("http", "https")
 _PROXY = ("http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h")
 _STORE = ("redis", "rediss", "unix", "redis+sentinel")
 _SENTINEL = "redis+sentinel:"
+_PASSWORDS = ("password", "sentinel_password")
 
 
 def web_url(text: str, *, schemes: Collection[str] = _WEB) -> str:
@@ -79,12 +80,28 @@ def userinfo(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((secret, unquote(secret)))) if secret else ()
 
 
+def passwords(text: str) -> tuple[str, ...]:
+    """What of a URL must not be shown: its `userinfo`, and passwords that stand in its query."""
+    pairs = (pair.partition("=") for pair in split_url(text).query.split("&"))
+    values = [value for name, _, value in pairs if name in _PASSWORDS and value]
+    found = (*userinfo(text), *(form for it in values for form in (it, unquote_plus(it))))
+    return tuple(dict.fromkeys(found))
+
+
+def without_passwords(text: str) -> str:
+    """`text` without user and password, and with *** for passwords in its query."""
+    parts = split_url(text)
+    pairs = [(pair, pair.partition("=")[0]) for pair in parts.query.split("&")]
+    query = "&".join(f"{name}=***" if name in _PASSWORDS else pair for pair, name in pairs)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query))
+
+
 def _split(text: str, schemes: Collection[str]) -> SplitResult:
     _refuse_space(text)
     try:
         parts = urlsplit(text)
         _ = parts.port
-    except ValueError:
+    except ValueError:  # which repeats the part that is wrong
         raise ValueError("is no URL: look at its host and port") from None
     if parts.scheme not in schemes or ":" not in text:
         raise ValueError(f"must begin with {_listed(schemes)}")

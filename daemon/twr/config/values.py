@@ -28,6 +28,7 @@ TELEGRAM_NETWORKS = ("149.154.160.0/20", "91.108.4.0/22")
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 _LONGEST_SOCKET_PATH = 107  # sun_path of Linux, less its final NUL
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
+_TOKEN = re.compile(r"[0-9]{5,}:[A-Za-z0-9_-]{20,}", re.ASCII)
 _QUANTITY = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"}
 _SIZE = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB)$"}
 
@@ -161,7 +162,7 @@ def shown(value: Any) -> str:
     if isinstance(value, (dict, tuple)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
-        return f'"{clip(escape(value), 40)}"'
+        return f'"{clip(escape(_TOKEN.sub("***", value)), 40)}"'
     return str(value).lower() if isinstance(value, bool) else clip(str(value), 40)
 
 

@@ -17,6 +17,7 @@ class Answer:
     """What came back of a POST: a status, or in `error` why there is none.
 
     `retry_after` is the header as it came, `excerpt` the first bytes of the body as text;
+    it and `error` are as the target said them: secrets are not masked, nothing is escaped.
     `internal`: the fault is our own and says nothing of the target.
     """
 

@@ -1,8 +1,7 @@
-"""Text for people: log fields, quoting of what came from outside, masking of secrets."""
+"""Text for people: log fields, quoting of what came from outside."""
 
 import json
 import re
-from collections.abc import Iterable
 
 _UNSAFE = re.compile(
     r"[^\x20-\x7e\xa1-\U0010ffff]"  # control characters
@@ -10,7 +9,6 @@ _UNSAFE = re.compile(
     r"|[\ud800-\udfff\ufeff\U000e0000-\U000e007f]"  # what cannot be encoded or seen
 )
 _PLAIN = re.compile(r"[^\s\"'\\]+")
-_MASK = "***"
 
 
 def escape(text: str) -> str:
@@ -34,13 +32,6 @@ def clip(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return text[: limit - 1] + "…" if limit > 0 else ""
-
-
-def mask(text: str, secrets: Iterable[str]) -> str:
-    """`text` with each of `secrets` replaced by ***, the longest first; empty ones are skipped."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, _MASK)
-    return text
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -6,7 +6,6 @@ stalls costs lines (counted), not the event loop.
 
 import atexit
 import contextlib
-import json
 import logging
 import os
 import queue
@@ -18,11 +17,11 @@ from datetime import UTC, datetime
 from enum import Enum
 from types import TracebackType
 from typing import TextIO
-from urllib.parse import quote
 
 from twr.core.clock import Clock
 from twr.core.flood import Flood, Repeated
-from twr.core.text import clip, escape, kv, mask
+from twr.core.masking import Mask
+from twr.core.text import clip, escape, kv
 
 NOTICE = 25
 
@@ -32,8 +31,6 @@ SUBJECT_BURST = 5
 TEMPLATE_BURST = 50
 FLUSH_TIMEOUT = 2.0
 NEWS_EVERY = 1.0
-# A secret of a few letters would blank half of every line, and is none.
-SHORTEST_SECRET = 6
 
 _QUIET = ("hypercorn.access", "hypercorn.error", "asyncio", "aiohttp", "watchfiles", "quart")
 _COLOURS = {"debug": 2, "notice": 36, "warning": 33, "error": 31, "critical": 35}
@@ -109,7 +106,7 @@ class Log(logging.Handler):
         self._stream = stream
         self._clock = clock
         self._prefix = _prefixer(style, clock.time(), colour)
-        self._secrets: tuple[str, ...] = ()
+        self._mask = Mask()
         self._subjects: Flood[Line] = Flood(SUBJECT_BURST)
         self._templates: Flood[Line] = Flood(TEMPLATE_BURST)
         self._lines: queue.Queue[Line | None] = queue.Queue(QUEUE_LINES)
@@ -122,11 +119,8 @@ class Log(logging.Handler):
         atexit.register(self.close)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Mask these texts too, from now on, also where quoted for a URL or a log field."""
-        texts = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
-        for disguise in (_url, _json, escape):
-            texts |= {disguise(text) for text in texts}
-        self._secrets = tuple(sorted({*self._secrets, *texts}, key=len, reverse=True))
+        """Mask these texts too, from now on."""
+        self._mask = self._mask.adding(secrets)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Format, count or queue one record; never waits, never raises."""
@@ -160,7 +154,7 @@ class Log(logging.Handler):
     def _named(self, record: logging.LogRecord, text: str) -> str:
         if record.name != "twr" and not record.name.startswith("twr."):
             text = f"{record.name}: {text}"
-        return mask(text, self._secrets)
+        return self._mask(text)
 
     def _admit(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
@@ -240,14 +234,6 @@ def _unusable(record: logging.LogRecord, error: Exception) -> Line:
     """Says which record failed, without its arguments: they may hold anything."""
     fields = kv(at=f"{record.pathname}:{record.lineno}", error=type(error).__name__)
     return Line(logging.ERROR, record.created, f"log record unusable {fields}")
-
-
-def _url(text: str) -> str:
-    return quote(text, safe="")
-
-
-def _json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _prefixer(style: Style, started: float, colour: bool) -> Callable[[Line], str]:

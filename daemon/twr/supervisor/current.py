@@ -6,13 +6,17 @@ from dataclasses import dataclass, field
 from twr.config import Config, Secrets
 from twr.core.drift import Limits, Wanted
 from twr.core.jobs import Destination
+from twr.core.masking import Mask
 from twr.services import ingress, probe, recovery
 from twr.services.delivery import RouteSecrets
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """A configuration with its secrets, and what follows from them; replaced as a whole."""
+    """A configuration with its secrets, and what follows from them; replaced as a whole.
+
+    `mask` hides the secrets of this and of earlier ones: what began with those may still end.
+    """
 
     config: Config
     secrets: Secrets = field(repr=False)
@@ -20,10 +24,11 @@ class Current:
     recovery: recovery.Settings
     probe: probe.Settings
     route_secrets: Mapping[str, RouteSecrets] = field(repr=False)
+    mask: Mask = field(repr=False)
 
 
-def derive(config: Config, secrets: Secrets) -> Current:
-    """All settings of a configuration."""
+def derive(config: Config, secrets: Secrets, before: Mask | None = None) -> Current:
+    """All settings of a configuration; `before` is the mask of the one that it replaces."""
     return Current(
         config,
         secrets,
@@ -40,6 +45,7 @@ def derive(config: Config, secrets: Secrets) -> Current:
             )
             for route in config.routes
         },
+        (before or Mask()).adding(secrets.all()),
     )
 
 

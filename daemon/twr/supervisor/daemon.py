@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -47,7 +47,7 @@ class Surroundings:
     """What the process is given from outside. `random` gives numbers from 0 to 1; `hide` takes
     texts that the log is never to show; `watchdog` is its interval in seconds, if there is one."""
 
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     clock: Clock
     random: Callable[[], float]
     nonce: str
@@ -75,7 +75,13 @@ class Daemon:
         self._delivery = Delivery(self._delivery_dependencies())
         self._process.delivery = self._delivery
         self._watching = Watching(self._process, lambda: self._current, given, config.instance)
-        self._status = Status(self._process, self._watching.board, given.version, config.instance)
+        self._status = Status(
+            self._process,
+            self._watching.board,
+            given.version,
+            config.instance,
+            lambda text: self._current.mask(text),
+        )
         self._recovery = Recovery(
             self._store,
             _Loop(self._process, "recovery"),
@@ -103,7 +109,7 @@ class Daemon:
             measures=self._process.metrics,
             clock=self._given.clock,
             random=self._given.random,
-            hidden=lambda: self._current.secrets.all(),
+            mask=lambda: self._current.mask,
             alive=lambda: self._process.alive("delivery"),
             user_agent=f"twr/{self._given.version}",
             grace=lambda: self._current.config.shutdown_grace,
@@ -231,7 +237,7 @@ class Daemon:
         await admin.run(
             sock,
             self._closing,
-            ready=self._process.unready,
+            ready=self._unready,
             status=self._status.json,
             metrics=self._status.metrics,
         )
@@ -248,9 +254,12 @@ class Daemon:
             if not self._process.stop.is_set():
                 self._given.notifier.status(self._line())
 
+    def _unready(self) -> Sequence[str]:
+        return [self._current.mask(reason) for reason in self._process.unready()]
+
     def _line(self) -> str:
         """What `systemctl status` shows."""
-        reasons = self._process.unready()
+        reasons = self._unready()
         if reasons:
             return f"degraded: {reasons[0]}"
         runs = self._delivery.routes()
@@ -303,7 +312,7 @@ class Daemon:
             if problem not in told:
                 log.warning("config %s", kv(warning=problem))
         self._given.hide(secrets.all())
-        self._current = derive(config, secrets)
+        self._current = derive(config, secrets, before.mask)
         if config.bot.username is not None:
             self._process.username = config.bot.username
         await self._delivery.configure(config.routes, self._current.route_secrets)

@@ -1,6 +1,6 @@
 """The status and the metrics: what the store counts, joined with what this process knows."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from twr.core.drift import utc
@@ -17,22 +17,32 @@ NO_BREAKER = "none"
 class Status:
     """Answers for the admin listener; costs one call to the store, whatever waits there."""
 
-    def __init__(self, process: Process, board: Board, version: str, instance: str) -> None:
+    def __init__(
+        self,
+        process: Process,
+        board: Board,
+        version: str,
+        instance: str,
+        mask: Callable[[str], str],
+    ) -> None:
         self._process = process
         self._board = board
         self._version = version
         self._instance = instance
+        self._mask = mask
 
     async def json(self) -> dict[str, Any]:
         """The whole status, as `twr status --json` prints it."""
         stats = await self._stats()
         fitness = self._process.fitness
+        board = self._board.snapshot()
         return {
             "version": self._version,
             "instance": self._instance,
             "started_at": utc(self._process.started_at),
             "store": {"ok": stats is not None, "server": fitness.server if fitness else None},
-            **self._board.snapshot(),
+            **board,
+            "webhook": {name: self._masked(value) for name, value in board["webhook"].items()},
             "routes": self._routes(stats),
         }
 
@@ -45,6 +55,10 @@ class Status:
         if stats is not None:
             _measure(metrics, stats, self._running())
         return metrics.render()
+
+    def _masked(self, value: Any) -> Any:
+        """The webhook's URL may hold the bot token; what Telegram quotes may hold anything."""
+        return self._mask(value) if isinstance(value, str) else value
 
     async def _stats(self) -> Stats | None:
         try:

@@ -10,7 +10,7 @@ import aiohttp
 import anyio
 
 from twr.core.clock import Clock
-from twr.core.text import kv, mask
+from twr.core.text import kv
 from twr.edges.notifiers import ChatSink, Heartbeat, Sink, WebhookSink, open_session
 from twr.edges.telegram import Telegram
 from twr.errors import StoreError
@@ -90,7 +90,12 @@ class Watching:
         self._bot_key = key
         self._bot = None
         if secrets.bot_token is not None:
-            client = Telegram(config.bot.api_url, secrets.bot_token, proxy=secrets.proxy)
+            client = Telegram(
+                config.bot.api_url,
+                secrets.bot_token,
+                proxy=secrets.proxy,
+                mask=lambda: self._current().mask,
+            )
             # Older ones stay open until the end: a call of theirs may be under way.
             self._bot = await self._stack.enter_async_context(client)
 
@@ -107,7 +112,7 @@ class Watching:
             sinks=self._sinks_now,
             heartbeat=lambda: self._heartbeat,
             metrics=self._process.metrics,
-            mask=lambda text: mask(text, self._current().secrets.all()),
+            mask=lambda text: self._current().mask(text),
             learned=self._learned,
         )
         await probe.run(inputs, outputs, self.board, self._given.clock, self._given.random, stop)

@@ -19,7 +19,7 @@ from twr.core.jobs import (
     Swept,
     Turn,
 )
-from twr.edges.store.client import Client, connect
+from twr.edges.store.client import Client, open_client
 from twr.edges.store.dead_letters import DeadLetters
 from twr.edges.store.keys import SEEN_PAGE, Keys
 from twr.errors import StoreError, StoreUnavailable
@@ -301,4 +301,4 @@ def _route_stats(fields: Sequence[Any]) -> RouteStats:
 def open_store(url: str, *, prefix: str, bot: str, identity: Identity, dedup_ttl: float) -> Store:
     """A store at `url`, not yet connected. The URL may hold a password: never log it."""
     keys = Keys(prefix, bot)
-    return Store(Client(connect(url), keys.tag), keys, identity, dedup_ttl)
+    return Store(open_client(url, keys.tag), keys, identity, dedup_ttl)

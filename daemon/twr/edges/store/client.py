@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
@@ -15,7 +16,8 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from twr.config.urls import split_url
+from twr.config.urls import passwords, split_url
+from twr.core.masking import Mask
 from twr.edges.store.connections import Connections
 from twr.errors import StoreError, StoreFull, StoreUnavailable
 
@@ -35,6 +37,9 @@ _AWAY = (
     exceptions.TryAgainError,
     OSError,
 )
+# A server that lacks a command repeats what it was called with: a password, an update.
+_ARGUMENTS = re.compile(r",? *with args beginning with.*", re.DOTALL)
+_MOST_TEXT = 200
 _AWAY_CODES = ("NOREPLICAS", "BUSY", "UNKILLABLE")
 _FULL_CODES = ("MISCONF",)
 
@@ -77,6 +82,11 @@ def _sentinel(url: str, options: dict[str, Any]) -> aredis.Redis:
     return cast("aredis.Redis", sentinel.master_for(master, db=int(db or 0)))
 
 
+def open_client(url: str, tag: str) -> "Client":
+    """A client of the keys of `tag` at `url`, which no error of it shows a password of."""
+    return Client(connect(url), tag, mask=Mask(passwords(url)))
+
+
 def connect(url: str) -> aredis.Redis:
     """A client for `url`, not yet connected. The URL may hold a password: never log it."""
     options: dict[str, Any] = {
@@ -99,9 +109,10 @@ def connect(url: str) -> aredis.Redis:
     return aredis.Redis.from_pool(pool)
 
 
-def translate(error: Exception) -> StoreError:
+def translate(error: Exception, mask: Mask | None = None) -> StoreError:
     """What a redis-py error means to twr, in one line without the command's arguments."""
-    text = " ".join(str(error).split())[:200]
+    told = " ".join(_ARGUMENTS.sub("", str(error)).split())
+    text = (mask or Mask()).quoted(told, _MOST_TEXT)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith(_FULL_CODES):
         return StoreFull(f"the store is full: {text}")
     if isinstance(error, exceptions.AuthenticationError):
@@ -125,11 +136,18 @@ def _broke(error: Exception) -> bool:
 class Client:
     """Runs commands and scripts; raises StoreError and its kinds, and nothing of redis-py."""
 
-    def __init__(self, redis: aredis.Redis, tag: str, load: Callable[[str], str] = script) -> None:
+    def __init__(
+        self,
+        redis: aredis.Redis,
+        tag: str,
+        load: Callable[[str], str] = script,
+        mask: Mask | None = None,
+    ) -> None:
         self.redis = redis
         self._connections = Connections(redis.connection_pool)
         self._tag = tag
         self._load = load
+        self._mask = mask
         self._sha: dict[str, str] = {}
 
     async def run(self, name: str, *args: str | bytes | int, resend: bool = False) -> Any:
@@ -139,7 +157,7 @@ class Client:
                 return await self._run(name, args)
         except (exceptions.ConnectionError, OSError) as error:
             if not resend or not _broke(error):
-                raise translate(error) from None
+                raise translate(error, self._mask) from None
         except exceptions.RedisError as error:
             raise await self._failed(error) from None
         return await self.call(self._run(name, args))
@@ -156,7 +174,7 @@ class Client:
         # A connection to a server that was demoted would answer READONLY for ever.
         if isinstance(error, exceptions.ReadOnlyError):
             await self._connections.drop_idle()
-        return translate(error)
+        return translate(error, self._mask)
 
     async def _run(self, name: str, args: Sequence[str | bytes | int]) -> Any:
         source = self._load(name)

@@ -8,7 +8,7 @@ no chained exception carries the URL either.
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,7 +17,8 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from twr.core.text import clip, escape, mask
+from twr.core.masking import Mask
+from twr.core.text import escape
 from twr.edges.telegram.proxy import Proxy, proxy_failure, read_proxy, system_reason
 from twr.errors import ConfigError, Problem, TelegramRefused, TelegramUnreachable, TokenInvalid
 
@@ -64,7 +65,8 @@ class Telegram:
     """A Bot API client for one bot; an async context manager that owns its HTTP session.
 
     `api_url` is the server without the token, `proxy` the URL of an http or socks proxy for it
-    (ConfigError where it is none), `timeout` seconds for each call.
+    (ConfigError where it is none), `timeout` seconds for each call. No text of an answer holds
+    the token, or what `mask` hides besides.
 
     Every call raises TelegramUnreachable when there is no usable answer, TokenInvalid when the
     token is not right, and TelegramRefused for any other `ok: false`. Nothing is retried, and
@@ -79,10 +81,12 @@ class Telegram:
         proxy: str | None = None,
         timeout: float = TIMEOUT,
         max_answer: int = MAX_ANSWER,
+        mask: Callable[[], Mask] = Mask,
     ) -> None:
         self._base = f"{api_url.rstrip('/')}/bot{quote(token, safe=':')}/"
         self._server = server_name(api_url)
-        self._hidden = {token, token.partition(":")[2], quote(token, safe=":"), quote(token)}
+        self._token = Mask((token, token.partition(":")[2], quote(token, safe=":")))
+        self._mask = mask
         self._proxy = None if proxy is None else _proxy(proxy)
         self._timeout = timeout
         self._max_answer = max_answer
@@ -129,9 +133,9 @@ class Telegram:
             url=_required(method, result, "url", str),
             pending_update_count=_required(method, result, "pending_update_count", int),
             has_custom_certificate=result.get("has_custom_certificate") is True,
-            ip_address=_optional(result, "ip_address", str),
+            ip_address=self._told(result, "ip_address"),
             last_error_date=_optional(result, "last_error_date", int),
-            last_error_message=_optional(result, "last_error_message", str),
+            last_error_message=self._told(result, "last_error_message"),
             last_synchronization_error_date=_optional(
                 result, "last_synchronization_error_date", int
             ),
@@ -249,7 +253,12 @@ class Telegram:
     def _safe(self, text: object) -> str:
         if not isinstance(text, str):
             return ""
-        return escape(clip(mask(text, self._hidden), _MAX_DESCRIPTION))
+        return self._token.quoted(self._mask()(text, cut=True), _MAX_DESCRIPTION)
+
+    def _told(self, result: Mapping[str, Any], name: str) -> str | None:
+        """A text that Telegram has from elsewhere, and may have cut."""
+        text = _optional(result, name, str)
+        return None if text is None else self._token(self._mask()(text, cut=True), cut=True)
 
 
 def server_name(api_url: str) -> str:

@@ -8,16 +8,18 @@ from twr.config import Route
 from twr.core.breaker import Breaker
 from twr.core.clock import Clock
 from twr.core.jobs import Job, Settle
+from twr.core.masking import Mask
 from twr.core.outcome import Answer, Outcome, decide
 from twr.core.signing import sign
-from twr.core.text import clip, kv, mask
+from twr.core.text import kv
 from twr.edges.sender import Sender
 from twr.services.delivery.route import RouteSecrets, RunningRoute, policy_of
 
 log = logging.getLogger("twr.delivery")
 
-# What is kept of a target's answer to a dead letter, in characters.
-EXCERPT = 512
+# What is kept of a target's answer to a dead letter, in characters: the body, `HTTP 500` and the
+# reason phrase.
+EXCERPT, ERROR = 512, 89
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Judge:
 
     clock: Clock
     random: Callable[[], float]
-    hidden: Callable[[], tuple[str, ...]] = field(repr=False)
+    mask: Callable[[], Mask] = field(repr=False)
 
     def settle(self, run: RunningRoute, leased: Leased, answer: Answer) -> Settle:
         """What to do with the job. While its route is paused a failure burns no attempt."""
@@ -93,9 +95,9 @@ class Judge:
 
     def _masked(self, answer: Answer) -> Answer:
         """A target may echo what it was sent."""
-        hidden = self.hidden()
-        error, excerpt = mask(answer.error, hidden), mask(answer.excerpt, hidden)
-        return replace(answer, error=error, excerpt=clip(excerpt, EXCERPT))
+        quoted = self.mask().quoted
+        error, excerpt = quoted(answer.error, ERROR), quoted(answer.excerpt, EXCERPT)
+        return replace(answer, error=error, excerpt=excerpt)
 
     def _tell_breaker(
         self, run: RunningRoute, leased: Leased, answer: Answer, outcome: Outcome

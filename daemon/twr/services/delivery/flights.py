@@ -28,7 +28,7 @@ class Flights:
         self.landed_at = 0.0
         self._given = given
         self._landed = landed
-        self._judge = Judge(given.clock, given.random, given.hidden)
+        self._judge = Judge(given.clock, given.random, given.mask)
         self._settles: deque[Settle] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False

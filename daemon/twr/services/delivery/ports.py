@@ -6,6 +6,7 @@ from typing import Protocol
 
 from twr.core.clock import Clock
 from twr.core.jobs import Claim, Settle, Turn
+from twr.core.masking import Mask
 
 
 class Store(Protocol):
@@ -27,7 +28,7 @@ class Measures(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What delivery works with. `hidden` gives the secrets that no stored text may show;
+    """What delivery works with. `mask` hides the secrets that no stored text may show;
     `alive` is called at least every few seconds while the loop turns; `grace` (seconds) is what
     deliveries in flight get at the end."""
 
@@ -35,7 +36,7 @@ class Dependencies:
     measures: Measures
     clock: Clock
     random: Callable[[], float]
-    hidden: Callable[[], tuple[str, ...]] = field(repr=False)
+    mask: Callable[[], Mask] = field(repr=False)
     alive: Callable[[], None]
     user_agent: str
     grace: Callable[[], float]

@@ -114,6 +114,7 @@ class Daemon:
         self.file = directory / "twr.yaml"
         self.embedded = store_url is None
         self.store_url = store_url or f"unix://{socket_path(directory / 'state')}"
+        self.options: tuple[str, ...] = ()
         self.process: asyncio.subprocess.Process | None = None
         self._log_file = directory / "log"
         self._session: aiohttp.ClientSession | None = None
@@ -164,6 +165,7 @@ class Daemon:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-W", "error::ResourceWarning", "-m", "twr", "run", "-c", str(self.file)),
+                *self.options,
                 *options,
                 cwd=self.directory,
                 env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "daemon")} | self.environ,

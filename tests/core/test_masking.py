@@ -41,6 +41,7 @@ DISGUISES = {
     "in JSON with letters": json.dumps(SECRET, ensure_ascii=False)[1:-1],
     "in JSON of PHP": json.dumps(SECRET)[1:-1].replace("/", "\\/"),
     "in a repr": repr(SECRET)[1:-1],
+    "in a repr in JSON": json.dumps(repr(SECRET)[1:-1], ensure_ascii=False)[1:-1],
     "in HTML": html.escape(SECRET),
     "in HTML of Jinja": html.escape(SECRET).replace("&#x27;", "&#39;"),
     "in hex": SECRET.encode().hex(),

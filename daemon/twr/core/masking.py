@@ -64,6 +64,8 @@ def _forms(secret: str) -> Iterator[str]:
     plain = {secret, *(data.decode(errors=how) for how in ("replace", "backslashreplace"))}
     written = {form for text in plain for form in _in_urls(text, data)}
     written |= {form for text in written for form in _in_documents(text)}
+    # A field of the log may quote what was quoted before.
+    written |= {json.dumps(text, ensure_ascii=False)[1:-1] for text in written}
     written |= {escape(text) for text in written}
     yield from (form for form in written if len(form) >= SHORTEST)
     yield from (data.hex(), data.hex().upper())

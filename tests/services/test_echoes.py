@@ -47,7 +47,8 @@ async def kept(run: RunningRoute, judge: Judge, body: bytes = b"", reason: str =
         sender = Sender(1)
         answer = await sender.post(target.url, b"{}", {}, 5)
         await sender.close()
-    return judge.settle(run, Leased(JOB, 1.0, False), answer)
+    leased = Leased(JOB, run.route, run.secrets, sender, run.breaker, 5.0, 1.0, probe=False)
+    return judge.settle(run, leased, answer)
 
 
 @pytest.mark.parametrize("pad", range(50, 90))

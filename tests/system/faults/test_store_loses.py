@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from system.faults.tools import (
     command,
     complaints,
     forgotten,
+    hand_over,
     hand_over_all,
     in_order,
     most_lines_a_second,
@@ -29,37 +31,55 @@ pytestmark = pytest.mark.anyio
 
 Lose = Callable[[], Awaitable[object]]
 
-
-async def keep_sending(daemon: Daemon, accepted: dict[int, float], stop: asyncio.Event) -> None:
-    """New updates of 20 chats, one after another, by four senders; when each was answered 202."""
-    numbers = count()
-
-    async def send() -> None:
-        while not stop.is_set():
-            n = next(numbers)
-            if await answer(daemon, message(n, chat=n % 20)) == 202:
-                accepted[n] = time.monotonic()
-            await asyncio.sleep(0.01)
-
-    await asyncio.gather(*(send() for _ in range(4)))
+NEXT = 1_000_000
 
 
-async def lose_in_traffic(daemon: Daemon, target: Target, lose: Lose) -> None:
-    """While updates come, let the store lose its data; those that follow are delivered in 5 s."""
-    accepted: dict[int, float] = {}
+@dataclass
+class Sent:
+    """When updates were sent: those that were answered 202, and the others."""
+
+    accepted: dict[int, float] = field(default_factory=dict)
+    refused: dict[int, float] = field(default_factory=dict)
+
+    async def keep_on(self, daemon: Daemon, stop: asyncio.Event) -> None:
+        """New updates of 20 chats, one after another, by four senders."""
+        numbers = count()
+
+        async def send() -> None:
+            while not stop.is_set():
+                n, began = next(numbers), time.monotonic()
+                status = await answer(daemon, message(n, chat=n % 20))
+                (self.accepted if status == 202 else self.refused)[n] = began
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(send() for _ in range(4)))
+
+
+async def lose_in_traffic(
+    daemon: Daemon, target: Target, lose: Lose, *, refusals: bool = False
+) -> None:
+    """While updates come, let the store lose its data: the next one is delivered within 5 s of
+    that, and so are those that follow. `refusals`: some of them may be answered 503 before."""
+    sent = Sent()
     stop = asyncio.Event()
-    sending = asyncio.create_task(keep_sending(daemon, accepted, stop))
+    sending = asyncio.create_task(sent.keep_on(daemon, stop))
     await target.has(50)
     written = len(daemon.log())
+    began = time.monotonic()
     await lose()
-    lost_at, answered = time.monotonic(), len(accepted)
-    await until(lambda: len(accepted) > answered + 80, 20, "updates after the loss")
+    lost_at, answered = time.monotonic(), len(sent.accepted)
+    await hand_over(daemon, message(NEXT, chat=NEXT), within=5)
+    await until(lambda: NEXT in target.ids, 5, "the next one")
+    await until(lambda: len(sent.accepted) > answered + 80, 20, "updates after the loss")
     stop.set()
     await sending
-    later = [n for n, at in accepted.items() if at > lost_at]
+    later = {n: at for n, at in sent.accepted.items() if at > lost_at}
     await until(lambda: set(later) <= set(target.ids), 5, "what came after the loss")
     arrived = {request.update_id: request.at for request in target.received}
-    assert max(arrived[n] - accepted[n] for n in later) < 5
+    assert arrived[NEXT] - began < 5
+    assert max(arrived[n] - at for n, at in later.items()) < 5
+    assert refusals or sent.refused == {}
+    assert max(sent.refused.values(), default=began) < began + 5
     assert len(target.ids) == len(set(target.ids))
     assert most_lines_a_second(daemon.log()[written:]) < 20
     assert daemon.running
@@ -93,7 +113,7 @@ async def test_a_store_that_comes_back_empty(short_path: Path, start_server: Sta
         Target(late(0.05)) as target,
         Daemon(short_path, [route("shop", target)], store_url=server.url) as daemon,
     ):
-        await lose_in_traffic(daemon, target, replace)
+        await lose_in_traffic(daemon, target, replace, refusals=True)
         await daemon.ready()
         await forgotten(server.url)
 
@@ -148,10 +168,13 @@ async def test_a_store_that_lost_one_kind_of_key(
 async def test_scripts_that_are_flushed_under_load(short_path: Path, server: Server) -> None:
     """The store forgets its scripts again and again: no error, no line, all delivered once."""
 
-    async def flush(stop: asyncio.Event) -> None:
-        while not stop.is_set():
+    async def flush(stop: asyncio.Event) -> int:
+        for times in count(1):
             await command(server.url, "SCRIPT", "FLUSH")
             await asyncio.sleep(0.01)
+            if stop.is_set():
+                return times
+        raise AssertionError
 
     async with (
         Target() as target,
@@ -168,7 +191,7 @@ async def test_scripts_that_are_flushed_under_load(short_path: Path, server: Ser
         await asyncio.gather(*(accept(n) for n in range(20)))
         await daemon.comes("shop", delivered=300, failed_attempts=0)
         stop.set()
-        await flushing
+        assert await flushing >= 10
         assert complaints(daemon.log()[written:]) == []
         assert await daemon.metric("twr_store_errors_total") == 0
         assert await in_order(server.url) == []

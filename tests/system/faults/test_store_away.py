@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,18 @@ from system.faults.tools import (
 )
 from system.faults.wire import Wire
 from system.harness import SECRET, SECRET_HEADER, Daemon, as_telegram_writes, message, route
-from targets import Target, held
+from targets import Received, Target, answering, held
 from until import until
 
 pytestmark = pytest.mark.anyio
 
 Toggle = Callable[[], None]
+
+# Seconds that the store has for an answer.
+PATIENCE = 5
+# Of the route whose target fails at first; each retry comes so many seconds later.
+FAILED_BEFORE, FAILED_AFTER = 1000, 1001
+BACKOFF = 5
 
 
 async def refused(daemon: Daemon, update_id: int) -> None:
@@ -40,18 +47,57 @@ async def refused(daemon: Daemon, update_id: int) -> None:
         assert (response.status, answer) == (503, {"status": "unavailable"})
         assert response.headers["Retry-After"] == "5"
     took = time.monotonic() - began
-    assert took < 7
+    assert took < PATIENCE + 1
     # Telegram itself would wait longer.
     await asyncio.sleep(max(0.0, 3 - took))
 
 
-async def survives(
-    daemon: Daemon, target: Target, gate: asyncio.Event, away: Toggle, back: Toggle, seconds: int
-) -> None:
-    """An outage with one delivery in flight and others waiting: the ingress answers 503, and
-    within 10 s of its end all is delivered, nothing twice, with few lines and little work."""
+async def fails_at_first(request: Received, writer: asyncio.StreamWriter) -> bool:
+    return await answering(500 if request.attempt == 1 else 200)(request, writer)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A daemon with two targets: one that answers once the gate is open, one that fails at
+    first."""
+
+    daemon: Daemon
+    target: Target
+    failing: Target
+    gate: asyncio.Event
+
+
+class Stage:
+    """Daemons with targets of their own, started in an exit stack."""
+
+    def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+
+    async def stand(self, name: str, url: str | None) -> Stand:
+        gate = asyncio.Event()
+        target = await self._stack.enter_async_context(Target(held(gate)))
+        failing = await self._stack.enter_async_context(Target(fails_at_first))
+        backoff = {"first": f"{BACKOFF}s", "factor": 1, "max": "1m", "jitter": 0}
+        fails = {"chat_ids": [FAILED_BEFORE, FAILED_AFTER]}
+        routes = [
+            route("shop", target, **{"except": fails}),
+            route("failing", failing, match=fails, backoff=backoff),
+        ]
+        (self._directory / name).mkdir()
+        daemon = Daemon(self._directory / name, routes, store_url=url)
+        return Stand(await self._stack.enter_async_context(daemon), target, failing, gate)
+
+
+async def survives(stand: Stand, away: Toggle, back: Toggle, seconds: int) -> None:
+    """An outage with one delivery in flight, others waiting, one delayed: the ingress answers 503,
+    and within 10 s of its end all is delivered, nothing twice, with few lines and little work.
+    What fails after that is retried as ever."""
+    daemon, target, failing, gate = stand.daemon, stand.target, stand.failing, stand.gate
     await daemon.accepts(message(1), message(2), message(3), message(4, chat=8))
+    await daemon.accepts(message(FAILED_BEFORE, chat=FAILED_BEFORE))
     await target.has(2)
+    await daemon.comes("failing", delayed=1)
     written, used = len(daemon.log()), processor_seconds(daemon.pid)
     ends = time.monotonic() + seconds
     away()
@@ -68,28 +114,18 @@ async def survives(
     await asyncio.gather(*(hand_over(daemon, message(n, chat=n)) for n in tried))
     wanted = sorted([1, 2, 3, 4, *tried])
     await until(lambda: set(target.ids) >= set(wanted), 10, "all updates")
+    await until(lambda: failing.ids == [FAILED_BEFORE] * 2, 10, "the retry")
     assert time.monotonic() - healed < 10
+    await hand_over(daemon, message(FAILED_AFTER, chat=FAILED_AFTER))
+    await daemon.comes("failing", within=BACKOFF + 5, delivered=2, waiting=0, dead=0)
+    assert failing.ids == [FAILED_BEFORE] * 2 + [FAILED_AFTER] * 2
+    assert failing.received[3].at - failing.received[2].at >= BACKOFF
     await daemon.ready(10)
     await daemon.comes("shop", waiting=0, processing=0, dead=0)
     assert sorted(target.ids) == wanted
     assert [n for n in target.ids if n < 4] == [1, 2, 3]
     assert most_lines_a_second(daemon.log()[written:]) < 20
     await forgotten(daemon.store_url)
-
-
-class Stage:
-    """Daemons with a target each, started in an exit stack."""
-
-    def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
-        self._directory = directory
-        self._stack = stack
-
-    async def daemon(self, name: str, url: str | None) -> tuple[Daemon, Target, asyncio.Event]:
-        gate = asyncio.Event()
-        target = await self._stack.enter_async_context(Target(held(gate)))
-        (self._directory / name).mkdir()
-        daemon = Daemon(self._directory / name, [route("shop", target)], store_url=url)
-        return await self._stack.enter_async_context(daemon), target, gate
 
 
 def pid_of(server: Server) -> int:
@@ -115,18 +151,18 @@ async def test_long_outages(short_path: Path, start_server: StartServer) -> None
         stage = Stage(short_path, stack)
         down, frozen = start_server("redis"), start_server("valkey")
         outages = [
-            survives(*await stage.daemon("down", down.url), down.kill, down.start, 120),
-            survives(*await stage.daemon("frozen", frozen.url), *freezing(pid_of(frozen)), 120),
+            survives(await stage.stand("down", down.url), down.kill, down.start, 120),
+            survives(await stage.stand("frozen", frozen.url), *freezing(pid_of(frozen)), 120),
         ]
-        embedded = await stage.daemon("embedded", None)
-        freeze, thaw = freezing(embedded_pid(embedded[0]))
+        embedded = await stage.stand("embedded", None)
+        freeze, thaw = freezing(embedded_pid(embedded.daemon))
         stack.callback(thaw)
-        outages.append(survives(*embedded, freeze, thaw, 120))
+        outages.append(survives(embedded, freeze, thaw, 120))
         kinds = (("both", "redis"), ("requests", "valkey"), ("answers", "redis"))
         for way, kind in kinds:
             wire = await stack.enter_async_context(Wire(start_server(kind).socket))
             away = wire.drop if way == "both" else getattr(wire, way).stop
-            outages.append(survives(*await stage.daemon(way, wire.store_url), away, wire.heal, 60))
+            outages.append(survives(await stage.stand(way, wire.store_url), away, wire.heal, 60))
         await asyncio.gather(*outages)
 
 

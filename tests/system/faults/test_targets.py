@@ -13,7 +13,15 @@ import pytest
 from system.faults.conftest import StartServer
 from system.faults.tools import hand_over_all, percentile
 from system.faults.wire import Wire
-from system.harness import Daemon, message, route, signed
+from system.harness import (
+    SECRET,
+    SECRET_HEADER,
+    Daemon,
+    as_telegram_writes,
+    message,
+    route,
+    signed,
+)
 from targets import Received, Target, answering, by_turns, hanging, held, late
 from until import until
 
@@ -100,18 +108,35 @@ ANSWERS = {
 }
 
 
+async def told(daemon: Daemon, update: dict[str, Any]) -> tuple[int, list[Any], bytes]:
+    """The whole answer to an update: status, headers but the date, body."""
+    async with daemon.session.post(
+        daemon.url, data=as_telegram_writes(update), headers={SECRET_HEADER: SECRET}
+    ) as response:
+        headers = [pair for pair in response.raw_headers if pair[0].lower() != b"date"]
+        return response.status, headers, await response.read()
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 async def test_a_command_in_an_answer(answer: Any, short_path: Path) -> None:
-    """Telegram executes what an answer names as `method`: ours is the same whatever a target
-    says, the first time and for every copy."""
-    async with (
-        Target(answer) as target,
-        Daemon(short_path, [route("shop", target, max_attempts=1)]) as daemon,
-    ):
-        assert await daemon.post(message(1)) == (202, {"status": "queued", "deliveries": 1})
-        await target.has(1)
-        for _ in range(3):
-            assert await daemon.post(message(1)) == (202, {"status": "duplicate", "deliveries": 0})
+    """Telegram executes what an answer names as `method`: ours is to the byte the same whatever a
+    target says, the first time and for every copy."""
+    async with Target(answer) as target, Target() as plain:
+        routes = [
+            route("shop", target, max_attempts=1, match={"chat_ids": [7]}),
+            route("plain", plain, match={"chat_ids": [8]}),
+        ]
+        async with Daemon(short_path, routes) as daemon:
+            queued = await told(daemon, message(2, chat=8))
+            assert queued[0::2] == (202, b'{"status":"queued","deliveries":1}')
+            assert await told(daemon, message(1)) == queued
+            await daemon.comes("shop", waiting=0)
+            await daemon.comes("plain", delivered=1)
+            duplicate = await told(daemon, message(2, chat=8))
+            assert duplicate[0::2] == (202, b'{"status":"duplicate","deliveries":0}')
+            for _ in range(3):
+                assert await told(daemon, message(1)) == duplicate
+        assert (target.ids, plain.ids) == ([1], [2])
 
 
 def arrived(target: Target, update_id: int) -> bool:
@@ -126,7 +151,7 @@ async def test_a_failing_update_does_not_block_the_others(short_path: Path) -> N
         bad = request.update_id < 1000
         return await answering(500 if bad else 200)(request, writer)
 
-    shop = {"max_attempts": 8, "backoff": {"first": "200ms", "factor": 1, "max": "1s"}}
+    shop = {"max_attempts": 15, "backoff": {"first": "300ms", "factor": 1, "max": "1s"}}
     async with Target(refuse) as target, Daemon(short_path, [route("shop", target, **shop)]) as one:
         await hand_over_all(one, (message(n, chat=n) for n in range(1, 101)))
         await target.has(100)
@@ -135,6 +160,8 @@ async def test_a_failing_update_does_not_block_the_others(short_path: Path) -> N
             await one.accepts(message(n, chat=n))
             await until(partial(arrived, target, n), 2, "the good update")
             assert time.monotonic() - began < 1
+        row = await one.comes("shop", delivered=20)
+        assert (row["waiting"], row["dead"]) == (100, 0)
         await hand_over_all(one, (message(2000 + n, chat=n) for n in range(1, 101)))
         await one.comes("shop", within=20, dead=100, delivered=120, waiting=0)
         assert (await one.route("shop"))["breaker"] == "closed"

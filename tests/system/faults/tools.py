@@ -93,6 +93,9 @@ async def forgotten(url: str, within: float = 10.0) -> None:
         assert found == []
 
 
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical")
+
+
 def most_lines_a_second(log: str) -> int:
     """The most lines of a log that were written within any one second."""
     moments: list[float] = []
@@ -101,6 +104,7 @@ def most_lines_a_second(log: str) -> int:
             moments.append(datetime.fromisoformat(line.split(" ", 1)[0]).timestamp())
         except ValueError:
             moments += moments[-1:]
+    assert moments or not log, "no line begins with a time"
     most, window = 0, deque[float]()
     for moment in moments:
         window.append(moment)
@@ -113,11 +117,12 @@ def most_lines_a_second(log: str) -> int:
 def complaints(log: str) -> list[str]:
     """The lines of a log from warning on, but for what is said at the start of how it is set up."""
     of_setup = ("probe off", "append-only file", "appendfsync")
+    levels = [(line[25:34].strip(), line) for line in log.splitlines()]
+    assert not log or any(level in LEVELS for level, _ in levels), "no line has a level"
     return [
         line
-        for line in log.splitlines()
-        if line[25:34].strip() in ("warning", "error", "critical")
-        and not any(words in line for words in of_setup)
+        for level, line in levels
+        if level in LEVELS[3:] and not any(words in line for words in of_setup)
     ]
 
 

@@ -9,6 +9,8 @@ import pytest
 from servers import Server
 from system.harness import Daemon, route
 
+pytest.register_assert_rewrite("system.callers")
+
 
 @pytest.fixture
 def own_server(short_path: Path) -> Iterator[Server]:

@@ -82,8 +82,6 @@ def test_what_is_called_as_variables_are_is_named(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize(
     "url",
     [
-        "redis+sentinel://:{}\u2100@h:1/m",
-        "redis+sentinel://:x[{}]@h:1/m",
         "redis+sentinel://:{}/x@h:1/m",
         "redis://:{}\u2100@h:1/0",
         "redis://:x[{}]@h:1/0",

@@ -320,7 +320,7 @@ class Scene:
                     (hook, f"secret_token_env: {INLINE}"),
                     (hook, f"secret_token_file: {INLINE}"),
                     (store, f"url: 'redis://:{INLINE}@host:port/x'"),
-                    (store, f"url: 'redis+sentinel://:{INLINE}\u2100@host:1/x'"),
+                    (store, f"url: 'redis+sentinel://:{INLINE}\u2100@host:x/x'"),
                     (store, f"url: 'ftp://user:{INLINE}@host/'"),
                     (alert, f"url: 'http://user:{INLINE}@:80/'"),
                 )

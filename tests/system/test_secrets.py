@@ -57,7 +57,7 @@ WRONG = [
     ("BOT_TOKEN", f"{INLINE} !", "is no bot token"),
     ("WEBHOOK_SECRET", f"{INLINE} !", "must be 1 to 256 of"),
     ("STORE_URL", f"redis://:{INLINE}@host:port/x", "is no URL"),
-    ("STORE_URL", f"redis+sentinel://:{INLINE}\u2100@host:1/x", "is no URL"),
+    ("STORE_URL", f"redis+sentinel://:{INLINE}\u2100@host:x/x", "write the sentinels"),
     ("ALERT_URL", f"ftp://user:{INLINE}@host/", "must begin with http://"),
     ("ALERT_HEADERS", f'["{INLINE}"]', "must be a JSON object of headers"),
     ("HEARTBEAT_URL", INLINE, "must begin with http://"),

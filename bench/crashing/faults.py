@@ -15,6 +15,12 @@ from bench.crashing.updates import RULES
 
 # Does its work from begin to end; False when there was nothing to break.
 Fault = Callable[[], Awaitable[bool]]
+NEED_READINESS = {
+    "daemon ended",
+    "daemon killed for good, another started",
+    "second process of a name",
+    "second process of a stopped one's name",
+}
 
 
 @dataclass(slots=True)
@@ -110,25 +116,29 @@ class Faults:
     _owed: list[str] = field(default_factory=list)
     _under_way: set[asyncio.Task[None]] = field(default_factory=set)
     _store_busy: bool = False
+    _ends: float = 0.0
 
     async def run(self, seconds: float) -> None:
         """Break things for so long; at the end all has ended that was begun."""
-        until_when = time.monotonic() + seconds
+        self._ends = time.monotonic() + seconds
         self._owed = [name for name, _, _ in self._choices()]
         self.random.shuffle(self._owed)
-        while True:
-            await asyncio.sleep(self.random.expovariate(1 / self.every))
-            if time.monotonic() >= until_when:
-                break
-            self._begin()
+        # From the end: first those that need a process that is ready, which later is rare.
+        self._owed.sort(key=lambda name: name in NEED_READINESS)
+        while (left := self._ends - time.monotonic()) > 0:
+            pause = self.random.expovariate(1 / self.every)
+            await asyncio.sleep(min(pause, left))
+            if pause < left:
+                self._begin()
         await asyncio.gather(*self._under_way)
 
     def _begin(self) -> None:
         choices = self._choices()
         names, weights = zip(*((name, weight) for name, weight, _ in choices), strict=True)
-        name = self._owed.pop() if self._owed else self.random.choices(names, weights)[0]
+        owed = self._owed.pop() if self._owed else None
+        name = owed or self.random.choices(names, weights)[0]
         fault = next(it for known, _, it in choices if known == name)
-        task = asyncio.create_task(self._count(name, fault))
+        task = asyncio.create_task(self._count(name, fault, again=owed is not None))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -151,12 +161,15 @@ class Faults:
             ]
         return found
 
-    async def _count(self, name: str, fault: Fault) -> None:
+    async def _count(self, name: str, fault: Fault, *, again: bool) -> None:
+        """Do it once; `again` where there was nothing to break, until there is or time is over."""
         try:
-            if await fault():
+            found = await fault()
+            while again and not found and time.monotonic() < self._ends:
+                await self._pause(0.2, 0.4)
+                found = await fault()
+            if found:
                 self.done[name] += 1
-            elif not self.done[name]:
-                self._owed.insert(0, name)
         except TimeoutError as error:
             self.failed.append(f"{name}: {str(error) or 'the process does not end'}")
         except Exception as error:

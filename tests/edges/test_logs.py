@@ -232,6 +232,15 @@ def test_what_is_no_failure_is_never_held_back(bench: Make) -> None:
     assert len(made.lines()) == 40
 
 
+def test_an_alert_is_never_held_back(bench: Make) -> None:
+    """However often the same one fires, each time has its line."""
+    made = bench()
+    for _ in range(60):
+        record = made.log.makeRecord("twr.alerts", 40, "f", 1, "ALERT firing store_down", (), None)
+        made.handler.handle(record)
+    assert made.lines() == ["<3>ALERT firing store_down"] * 60
+
+
 def test_a_broken_record_is_named_without_its_arguments(bench: Make) -> None:
     """A mistake in a log call is one line that shows no value, and the log goes on."""
     made = bench(secrets=())
@@ -303,13 +312,13 @@ def test_a_reader_that_is_gone_is_no_error(bench: Make) -> None:
     made.handler.close()
 
 
-def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(code: str, level: int = logging.INFO, **options: Any) -> subprocess.CompletedProcess[str]:
     """A process that sets the log up on its stderr and runs `code`."""
     prelude = (
         "import logging, os, sys, threading, time, warnings\n"
         "from twr.core.clock import Clock\nfrom twr.edges import logs\n"
         "log = logs.setup(sys.stderr, os.environ, Clock(time.time, time.monotonic),"
-        " secrets=['hunter-2-hunter'])\nlogger = logging.getLogger('twr.x')\n"
+        f" level={level}, secrets=['hunter-2-hunter'])\nlogger = logging.getLogger('twr.x')\n"
     )
     options.setdefault("stderr", subprocess.PIPE)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **options.pop("env", {})}
@@ -363,6 +372,20 @@ def test_third_parties_speak_from_warnings_on() -> None:
         "info     ours",
         "warning  redis: theirs too",
         "warning  py.warnings: <string>:10: UserWarning: old",
+    ]
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.WARNING, logging.ERROR])
+def test_the_end_of_an_alert_is_told_at_any_level(level: int) -> None:
+    """Whoever reads little still learns what is over, not only what began."""
+    done = run(
+        "alerts = logging.getLogger('twr.alerts')\n"
+        "alerts.error('ALERT firing store_down')\nalerts.log(25, 'ALERT resolved store_down')",
+        level,
+    )
+    assert [line[25:] for line in done.stderr.splitlines()] == [
+        "error    ALERT firing store_down",
+        "notice   ALERT resolved store_down",
     ]
 
 

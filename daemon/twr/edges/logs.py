@@ -32,6 +32,7 @@ TEMPLATE_BURST = 50
 FLUSH_TIMEOUT = 2.0
 NEWS_EVERY = 1.0
 
+_ALERTS = "twr.alerts"
 _QUIET = ("hypercorn.access", "hypercorn.error", "asyncio", "aiohttp", "watchfiles", "quart")
 _COLOURS = {"debug": 2, "notice": 36, "warning": 33, "error": 31, "critical": 35}
 
@@ -63,8 +64,9 @@ def setup(
 ) -> "Log":
     """Send all logging, warnings and uncaught exceptions of the process to `stream`.
 
-    Our own loggers (`twr.*`) speak from `level` on, everybody else from WARNING. The
-    texts of `secrets` are masked wherever they appear; `Log.hide` adds more.
+    Our own loggers (`twr.*`) speak from `level` on, everybody else from WARNING; an alert
+    is told at any level, also that it is over. The texts of `secrets` are masked wherever
+    they appear; `Log.hide` adds more.
     """
     logging.addLevelName(NOTICE, "NOTICE")
     log = Log(stream, style_of(stream, environ), clock, colour="NO_COLOR" not in environ)
@@ -75,6 +77,7 @@ def setup(
     root.addHandler(log)
     root.setLevel(logging.WARNING)
     logging.getLogger("twr").setLevel(level)
+    logging.getLogger(_ALERTS).setLevel(min(level, NOTICE))
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
@@ -98,7 +101,8 @@ class Log(logging.Handler):
     """The one handler of the process.
 
     Records of the same template and subject (the first word after the template's own)
-    are let through a few at a time and summed up once a minute, from WARNING on.
+    are let through a few at a time and summed up once a minute, from WARNING on; each
+    alert has its own line.
     """
 
     def __init__(self, stream: TextIO, style: Style, clock: Clock, *, colour: bool = True) -> None:
@@ -157,7 +161,7 @@ class Log(logging.Handler):
         return self._mask(text)
 
     def _admit(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or record.name == _ALERTS:
             return True
         now = self._clock.monotonic()
         template = record.name, record.levelno, str(record.msg)

@@ -83,7 +83,7 @@ def line(notice: Notice) -> str:
 
 def tell_log(notice: Notice) -> None:
     """Write the notice to the log: an error while it fires, a notice when it is over."""
-    # Whole, not as a template with arguments: no limit on alike lines shall hold one back.
+    # By a logger of its own: the log holds none of its lines back (edges/logs.py).
     alerts.log(NOTICE if notice.kind == "resolved" else logging.ERROR, line(notice))
 
 

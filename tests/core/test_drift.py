@@ -364,7 +364,7 @@ def test_a_refused_token_is_found_at_once() -> None:
 
 def mismatch(memory: Memory, recent: int = 0) -> bool:
     """Whether the secret is found to be another one."""
-    return bool(drift.secret_mismatch(memory, recent))
+    return any(drift.secret_mismatch(memory, recent))
 
 
 @pytest.mark.parametrize(("recent", "fires"), [(0, False), (4, False), (5, True), (500, True)])
@@ -375,7 +375,7 @@ def test_five_rejections_in_five_minutes_are_a_mismatch(recent: int, fires: bool
 
 def test_the_finding_of_a_mismatch_names_the_secret() -> None:
     """It says what to look at, for the URL is right and nothing else shows it."""
-    (finding,) = drift.secret_mismatch(Memory(), 7)
+    (finding,), () = drift.secret_mismatch(Memory(), 7)
     assert finding.alert == "webhook_secret_mismatch"
     assert finding.detail[0] == ("unauthorized", 7)
     assert "secret_token" in str(finding.detail[1])
@@ -426,6 +426,47 @@ def test_a_mismatch_is_over_when_updates_come_in_again() -> None:
     assert mismatch(looks(FAILED, since=QUIET, memory=memory, start=NOW + 120))
     assert mismatch(looks(FAILED, since=QUIET, memory=memory, start=NOW + 60 + 299))
     assert not mismatch(looks(FAILED, since=QUIET, memory=memory, start=NOW + 60 + 300))
+
+
+SEEN = Memory(mismatch_at=NOW)
+UNSEEN = Memory(checked_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("memory", "recent", "firing", "told"),
+    [
+        (None, 4, "", ""),
+        (None, 5, "", "own"),
+        (None, 5, "shared", "own"),
+        (None, 0, "own shared", ""),
+        (UNSEEN, 5, "", "own"),
+        (SEEN, 0, "", "shared"),
+        (SEEN, 5, "", "shared"),
+        (SEEN, 0, "own", "own"),
+        (SEEN, 5, "own", "own"),
+        (UNSEEN, 0, "own", ""),
+        (UNSEEN, 5, "shared", "shared"),
+        (UNSEEN, 0, "shared", ""),
+        (UNSEEN, 5, "own shared", "own"),
+        (SEEN, 0, "own shared", "shared"),
+    ],
+)
+def test_a_mismatch_is_told_once_by_whoever_knows_of_it(
+    memory: Memory | None, recent: int, firing: str, told: str
+) -> None:
+    """What Telegram showed is told by the instance that asks it, 401s by the one that gave them,
+    and what fires already goes on instead of being told under the other's name."""
+    own, shared = drift.secret_mismatch(
+        memory, recent, own="own" in firing, shared="shared" in firing
+    )
+    assert " ".join(["own"] * len(own) + ["shared"] * len(shared)) == told
+
+
+def test_the_finding_of_a_mismatch_counts_what_others_refused() -> None:
+    """The instance that asks Telegram may have refused nothing itself."""
+    memory = Memory(mismatch_at=NOW, since=Since(0, 2))
+    _, (finding,) = drift.secret_mismatch(memory, 0)
+    assert finding.detail[0] == ("unauthorized", 2)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from aiohttp import web
 from servers import Server
 from twr.core.alerting import Notice
 from twr.core.clock import Clock
-from twr.core.drift import Finding, Limits, Memory, Wanted
+from twr.core.drift import Finding, Limits, Memory, Since, Wanted, Webhook, dump_memory
 from twr.core.jobs import RouteStats, Stats
 from twr.core.matching import Match, Rule
 from twr.double import TelegramDouble
@@ -389,6 +389,85 @@ async def test_five_rejections_are_told_within_a_second(world: World) -> None:
         await world.until_told(("firing", "webhook_secret_mismatch"), seconds=1.0)
 
 
+def mismatch() -> str:
+    """What the store holds of a mismatch that was just seen."""
+    now = time.time()
+    return dump_memory(Memory(checked_at=now, webhook=Webhook(URL, 1), mismatch_at=now))
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_mismatch_that_telegram_showed_is_told_by_one(
+    double: TelegramDouble, world: World
+) -> None:
+    """An instance that does not probe has nothing to say of what it did not refuse."""
+    double.api_fault = "500"
+    other = World(world.bot, world.shelf).named("vps-2")
+    world.shelf.holder = "vps-1"
+    world.shelf.texts["probe:memory"] = mismatch()
+    world.settings = replace(SETTINGS, interval=3600.0, limits=Limits(fire_after=1000))
+    async with other.watched():
+        await other.until(lambda: other.board.memory.mismatch_at is not None)
+        await other.evaluated()
+        async with world.watched():
+            await world.until_told(("firing", "webhook_secret_mismatch"))
+            await other.until(lambda: other.numbers.firing == {"webhook_secret_mismatch"})
+            assert "webhook_secret_mismatch" in world.shelf.texts
+    assert other.notes.told == []
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_mismatch_is_none_without_a_token() -> None:
+    """Nobody looks any more whether it is still one, and a token that comes later asks anew."""
+    world = World(None)
+    world.shelf.texts["probe:memory"] = mismatch()
+    async with world.watched():
+        await world.until(lambda: "mismatch_at" not in world.shelf.texts["probe:memory"])
+        await world.evaluated()
+    assert world.notes.kinds == []
+
+
+@pytest.mark.usefixtures("quick")
+async def test_old_rejections_are_no_news_to_whoever_takes_over(
+    double: TelegramDouble, world: World
+) -> None:
+    """The probe counts from the last look at Telegram, whichever instance had it."""
+    memory = Memory(checked_at=time.time(), webhook=Webhook(URL, 0))
+    world.shelf.texts["probe:memory"] = dump_memory(memory)
+    world.shelf.holder = "vps-2"
+    world.traffic = Traffic(accepted=50, unauthorized=3)
+    async with world.watched():
+        await world.until(lambda: world.board.loaded)
+        double.enqueue()
+        world.shelf.holder = "vps-1"
+        await world.until_told(("firing", "webhook_pending"), ("firing", "webhook_error"))
+        assert world.board.memory.since == Since(0, 0)
+        assert world.board.memory.mismatch_at is None
+
+
+@pytest.mark.usefixtures("quick")
+async def test_rejections_before_a_token_are_no_news(world: World) -> None:
+    """A token that a reload brings begins with the traffic of its own time."""
+    bot, world.bot = world.bot, None
+    world.traffic = Traffic(accepted=50, unauthorized=3)
+    async with world.watched():
+        await world.until(lambda: world.board.prober)
+        await world.evaluated()
+        world.bot = bot
+        await world.until(lambda: bool(world.numbers.seen))
+        assert world.board.memory.since == Since(0, 0)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_whoever_probes_leaves_no_traffic_of_before(world: World) -> None:
+    """It would be taken for the traffic since, once another instance probes."""
+    world.shelf.holder = "vps-2"
+    world.traffic = Traffic(9, 1)
+    async with world.watched():
+        await world.until(lambda: "probe:traffic@vps-1" in world.shelf.texts)
+        world.shelf.holder = "vps-1"
+        await world.until(lambda: "probe:traffic@vps-1" not in world.shelf.texts)
+
+
 @pytest.mark.usefixtures("quick")
 async def test_a_store_that_is_down_is_told_at_once(double: TelegramDouble, world: World) -> None:
     """Before anything is known of earlier alerts; those wait for the store a while."""
@@ -758,6 +837,17 @@ def test_traffic_counts_from_the_last_time_it_was_asked() -> None:
         (6, 1),
         (1, 0),
     ]
+
+
+def test_traffic_counts_from_the_look_of_another_instance() -> None:
+    """What was answered before that look was counted with it, here and everywhere."""
+    board = Board("a")
+    board.hear({"probe:traffic@b": "[100, 7]"})
+    board.memory = Memory(checked_at=1000.0)
+    board.count_from_look(Traffic(50, 3))
+    board.hear({"probe:traffic@b": "[104, 7]"})
+    board.count_from_look(Traffic(52, 3))
+    assert board.traffic_since(Traffic(53, 4)) == Since(7, 1)
 
 
 def test_a_window_forgets() -> None:

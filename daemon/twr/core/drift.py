@@ -269,15 +269,35 @@ def _findings_of(memory: Memory, webhook: Webhook, wanted: Wanted) -> Iterable[F
         yield Finding(SETTINGS_DRIFT, detail=(*_settings(webhook, wanted), *address))
 
 
-def secret_mismatch(memory: Memory, recent: int) -> tuple[Finding, ...]:
-    """Whether Telegram seems to hold another secret; `recent` 401s in REJECTIONS_WINDOW.
+def secret_mismatch(
+    memory: Memory | None, recent: int, *, own: bool = False, shared: bool = False
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Whether Telegram seems to hold another secret: what to tell as `own`, what as `shared`.
 
     Telegram never returns the secret, so a wrong one shows only in what the ingress refused.
+    `recent` 401s of this process in REJECTIONS_WINDOW are its own finding; what the looks at
+    Telegram say is that of all, and of whoever asks it alone: else `memory` is None. `own` and
+    `shared` say which of them fires already: that one goes on, so that nothing is told twice.
     """
-    if memory.mismatch_at is None and recent < REJECTIONS:
+    many = recent >= REJECTIONS
+    if memory is None:
+        return _mismatch(many, recent), ()
+    seen = memory.mismatch_at is not None
+    if own and shared:
+        mine, all_of_us = many, seen
+    elif own or shared:
+        mine, all_of_us = own and (many or seen), shared and (many or seen)
+    else:
+        mine, all_of_us = many and not seen, seen
+    count = max(recent, memory.since.unauthorized)
+    return _mismatch(mine, count), _mismatch(all_of_us, count)
+
+
+def _mismatch(fires: bool, unauthorized: int) -> tuple[Finding, ...]:
+    if not fires:
         return ()
     hint = "is the registered secret_token the one configured?"
-    return (Finding(SECRET_MISMATCH, detail=(("unauthorized", recent), ("hint", hint))),)
+    return (Finding(SECRET_MISMATCH, detail=(("unauthorized", unauthorized), ("hint", hint))),)
 
 
 def url_differs(webhook: Webhook, wanted: Wanted) -> bool:

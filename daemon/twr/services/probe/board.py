@@ -47,6 +47,7 @@ class Board:
         self._published = Traffic()
         self._heard: dict[str, Traffic] = {}
         self._counted: dict[str, Traffic] = {}
+        self._counted_at: float | None = None
 
     def restore(self, texts: Mapping[str, str], *, merge: bool) -> None:
         """Take over what the store holds; `merge` keeps what is known here where both know."""
@@ -75,7 +76,7 @@ class Board:
                 self._saved[name] = text
 
     def publish(self, traffic: Traffic) -> None:
-        """Leave our traffic for the instance that probes; the one that probes needs not."""
+        """Leave our traffic for the instance that probes; that one leaves none."""
         self._published = traffic
 
     def hear(self, texts: Mapping[str, str]) -> None:
@@ -92,6 +93,16 @@ class Board:
         self._counted = now
         fresh = [_fresh(traffic, known.get(name, traffic)) for name, traffic in now.items()]
         return Since(sum(it.accepted for it in fresh), sum(it.unauthorized for it in fresh))
+
+    def count_from_look(self, own: Traffic) -> None:
+        """Count from here on, where Telegram was asked since, by whichever instance.
+
+        So whoever takes over counts from about the last look, neither from its own start
+        (old 401s would be news) nor from now (an interval without traffic would be one).
+        """
+        if self.memory.checked_at != self._counted_at:
+            self._counted_at = self.memory.checked_at
+            self._counted = {**self._heard, TRAFFIC + self._suffix: own}
 
     def step(
         self,

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,7 +17,7 @@ from twr.core.matching import left_out
 from twr.core.text import kv
 from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
 from twr.errors import StoreError, TelegramError, TokenInvalid
-from twr.services.probe.board import Board, masked
+from twr.services.probe.board import Board, Traffic, masked
 from twr.services.probe.ports import Bot, Inputs, Outputs, Settings
 
 EVALUATE_EVERY = 0.5
@@ -158,6 +159,8 @@ class _Watch:
                 board.restore(texts, merge=held and board.prober)
             board.prober = held
             board.hear(texts)
+            if not held:
+                board.count_from_look(self._inputs.traffic())
 
     async def yield_claim(self) -> None:
         """Let whoever comes next probe at once."""
@@ -178,11 +181,19 @@ class _Watch:
     async def _cycle(self, settings: Settings) -> bool:
         """One look; whether all is well."""
         bot = self._inputs.bot()
+        if bot is None:
+            self._ask_nobody()
         answered = bot is None or await self._ask(bot, settings)
         self._evaluate_once()
         if bot is not None:
             await self._learn(bot)
         return answered and not self._board.firing & _CUT_OFF
+
+    def _ask_nobody(self) -> None:
+        """Without a token: what was refused by now is no news to a token that comes later."""
+        board = self._board
+        board.memory = replace(board.memory, mismatch_at=None)
+        board.traffic_since(self._inputs.traffic())
 
     async def _ask(self, bot: Bot, settings: Settings) -> bool:
         board = self._board
@@ -203,10 +214,12 @@ class _Watch:
 
     def _observe(self, told: Told, settings: Settings) -> None:
         board, now = self._board, self._clock.time()
-        since = board.traffic_since(self._inputs.traffic())
+        traffic = self._inputs.traffic()
+        since = board.traffic_since(traffic)
         board.memory = drift.observed(
             board.memory, told, settings.wanted, settings.limits, since, now
         )
+        board.count_from_look(traffic)
         webhook = board.memory.webhook
         if webhook is not None:
             matches = not drift.url_differs(webhook, settings.wanted)
@@ -233,10 +246,9 @@ class _Watch:
         """
         while True:
             board = self._board
+            board.publish(Traffic() if board.prober else self._inputs.traffic())
             if board.prober and board.loaded:
                 await self._count_once()
-            elif not board.prober:
-                board.publish(self._inputs.traffic())
             pause = min(STATS_EVERY, self._inputs.settings().interval)
             await pace.wait(self._count_now, pause)
             self._count_now = anyio.Event()
@@ -264,8 +276,14 @@ class _Watch:
         own = list(self._inputs.local())
         shared: list[Finding] = []
         if self._may_tell():
-            own += drift.secret_mismatch(board.memory, recent)
-            shared += self._shared_findings(settings)
+            mine, all_of_us = drift.secret_mismatch(
+                board.memory if self._asks() else None,
+                recent,
+                own=drift.SECRET_MISMATCH in board.own,
+                shared=drift.SECRET_MISMATCH in board.shared,
+            )
+            own += mine
+            shared += [*all_of_us, *self._shared_findings(settings)]
         else:
             own = [finding for finding in own if finding.alert == drift.STORE_DOWN]
         notices = board.step(
@@ -290,6 +308,10 @@ class _Watch:
             self._board.wanted = settings.wanted
             _warn_of_left_out(settings)
         return settings
+
+    def _asks(self) -> bool:
+        """Whether this is the instance that asks Telegram."""
+        return self._board.prober and self._inputs.bot() is not None
 
     def _may_tell(self) -> bool:
         """Whether it is known, or never will be soon, what has been told already."""

@@ -100,7 +100,7 @@ class Numbers:
     """What the metrics were told."""
 
     seen: list[tuple[bool | None, int | None, float | None]] = field(default_factory=list)
-    succeeded: list[float] = field(default_factory=list)
+    succeeded: list[float | None] = field(default_factory=list)
     firing: frozenset[str] = frozenset()
     evaluations: int = 0
 
@@ -110,7 +110,7 @@ class Numbers:
         """A look was answered."""
         self.seen.append((matches, pending, last_error_ts))
 
-    def probe_success(self, timestamp: float) -> None:
+    def probe_success(self, timestamp: float | None) -> None:
         """At this time."""
         self.succeeded.append(timestamp)
 
@@ -530,6 +530,22 @@ async def test_of_two_instances_one_probes(double: TelegramDouble, world: World)
         double.set_webhook(URL)
         await second.until_told(("firing", "route_down"), ("resolved", "webhook_url_drift"))
     assert first.notes.kinds == [("firing", "webhook_url_drift")]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("gone", ["role", "token"])
+async def test_who_stops_asking_shows_no_numbers(world: World, gone: str) -> None:
+    """The last ones would stay for ever, beside those of the instance that asks now."""
+    async with world.watched():
+        await world.until(lambda: bool(world.numbers.seen))
+        if gone == "role":
+            world.shelf.holder = "vps-2"
+        else:
+            world.bot = None
+        await world.until(lambda: world.numbers.seen[-1] == (None, None, None))
+        await world.evaluated()
+    assert world.numbers.seen.count((None, None, None)) == 1
+    assert world.numbers.succeeded[-1] is None
 
 
 @pytest.mark.usefixtures("quick")

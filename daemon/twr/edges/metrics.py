@@ -113,8 +113,8 @@ class Metrics:
         self._known.set("twr_webhook_pending_updates", pending)
         self._known.set("twr_webhook_last_error_timestamp_seconds", last_error_ts)
 
-    def probe_success(self, timestamp: float) -> None:
-        """A probe was answered, at this unix time."""
+    def probe_success(self, timestamp: float | None) -> None:
+        """A probe was answered, at this unix time; None: this process does not probe."""
         self._known.set("twr_probe_last_success_timestamp_seconds", timestamp)
 
     def alerts_firing(self, names: Iterable[str]) -> None:

@@ -39,6 +39,7 @@ class Board:
         self.wanted: Wanted | None = None
         self.prober = False
         self.loaded = False
+        self.measured = False
         self.own: Firing = {}
         self.shared: Firing = {}
         self.rejections = Window(drift.REJECTIONS_WINDOW)

@@ -226,6 +226,7 @@ class _Watch:
             metrics = self._outputs.metrics
             metrics.webhook(matches, webhook.pending, webhook.last_error_date)
             metrics.probe_success(now)
+            board.measured = True
 
     async def _learn(self, bot: Bot) -> None:
         if self._outputs.learned is None or self._named is bot:
@@ -296,8 +297,16 @@ class _Watch:
         for notice in notices:
             self._post.send(notice, settings.repeat)
         self._outputs.metrics.alerts_firing(board.firing)
+        if board.measured and not self._asks():
+            self._unmeasure()
         if board.loaded and board.unsaved():
             self._unsaved.set()
+
+    def _unmeasure(self) -> None:
+        """Old numbers would stay beside those of the instance that probes now."""
+        self._outputs.metrics.webhook(None, None, None)
+        self._outputs.metrics.probe_success(None)
+        self._board.measured = False
 
     def _take_settings(self) -> Settings:
         settings = self._inputs.settings()

@@ -1,6 +1,5 @@
 """The probe and its ways out: the Bot API client, the sinks, the heartbeat."""
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -10,15 +9,11 @@ import aiohttp
 import anyio
 
 from twr.core.clock import Clock
-from twr.core.text import kv
 from twr.edges.notifiers import ChatSink, Heartbeat, Sink, WebhookSink, open_session
 from twr.edges.telegram import Telegram
-from twr.errors import StoreError
 from twr.services import probe
 from twr.supervisor.current import Current
 from twr.supervisor.process import Process
-
-log = logging.getLogger("twr.supervisor")
 
 
 class Given(Protocol):
@@ -114,6 +109,7 @@ class Watching:
             metrics=self._process.metrics,
             mask=lambda text: self._current().mask(text),
             learned=self._learned,
+            recall=self._recall,
         )
         await probe.run(inputs, outputs, self.board, self._given.clock, self._given.random, stop)
 
@@ -121,11 +117,18 @@ class Watching:
         return self._sinks
 
     async def _learned(self, username: str) -> None:
-        """Commands addressed to this name are ours; kept for starts without Telegram."""
+        """Commands addressed to this name are ours, for each instance and after each start.
+
+        A name that the store did not take is none yet: getMe is asked again.
+        """
         if self._current().config.bot.username is not None or username == self._process.username:
             return
-        self._process.username = username
-        try:
-            await self._process.store.save_username(username)
-        except StoreError as error:
-            log.warning("username not kept %s", kv(error=error))
+        await self._process.store.save_username(username)
+        if self._current().config.bot.username is None:
+            self._process.username = username
+
+    async def _recall(self) -> None:
+        """Take the name that another instance has learned, so that all match alike."""
+        if self._process.username is None:
+            known = await self._process.store.load_username()
+            self._process.username = self._process.username or known

@@ -82,6 +82,8 @@ class Outputs:
     """Where it is told, besides the log.
 
     `learned` takes the bot's username when getMe has told it, None: it need not be asked.
+    `recall` is asked every moment, to look for a username that another instance has learned;
+    both raise StoreError.
     `mask` takes the secrets out of a text.
     """
 
@@ -90,3 +92,4 @@ class Outputs:
     metrics: Metrics
     mask: Callable[[str], str]
     learned: Callable[[str], Awaitable[None]] | None = None
+    recall: Callable[[], Awaitable[None]] | None = None

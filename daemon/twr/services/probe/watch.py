@@ -144,6 +144,9 @@ class _Watch:
             if self._board.prober and not before:
                 self._look_now.set()
                 self._count_now.set()
+            if self._outputs.recall is not None:
+                with suppress(StoreError):
+                    await self._outputs.recall()
             await anyio.sleep(CLAIM_EVERY)
 
     async def _claim_once(self) -> None:

@@ -11,10 +11,11 @@ NOW_MS = 1_790_000_000_000
 NOW = NOW_MS / 1000
 
 
-def stats(name: str, waiting: int, age: float | None) -> Stats:
-    """One route with so much waiting, the oldest for `age` seconds."""
+def stats(name: str, waiting: int, age: float | None, served: float = 60.0) -> Stats:
+    """One route with so much waiting, the oldest for `age` seconds, served so long ago."""
     oldest = None if age is None else NOW_MS - int(age * 1000)
-    return Stats(NOW_MS, (RouteStats(name, NOW_MS, waiting, 0, 0, waiting, oldest, 0),), {})
+    served_ms = NOW_MS - int(served * 1000)
+    return Stats(NOW_MS, (RouteStats(name, served_ms, waiting, 0, 0, waiting, oldest, 0),), {})
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,13 @@ def test_work_for_a_route_that_is_gone_is_orphaned(waiting: int, fires: bool) ->
     found = list(backlog.route_findings(stats("old", waiting, 1.0), ["shop"], 300.0, []))
     detail = (("waiting", 1), ("oldest_seconds", 1))
     assert found == ([Finding("route_orphaned", "old", detail)] if fires else [])
+
+
+@pytest.mark.parametrize(("served", "fires"), [(0.0, False), (5.0, False), (5.001, True)])
+def test_a_route_that_another_instance_serves_is_no_orphan(served: float, fires: bool) -> None:
+    """Its file may have routes that ours has not; what nobody serves any more is one."""
+    found = backlog.route_findings(stats("theirs", 3, 1.0, served), ["shop"], 300.0, [])
+    assert [finding.alert for finding in found] == (["route_orphaned"] if fires else [])
 
 
 def test_an_orphan_is_no_backlog_as_well() -> None:

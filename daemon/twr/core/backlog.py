@@ -18,7 +18,8 @@ def route_findings(
     """`route_backlog` and `route_orphaned`.
 
     `routes` are those of the configuration, `firing` those whose backlog is an alert already:
-    one starts with the oldest update over `limit` seconds, and ends with it below half.
+    one starts with the oldest update over `limit` seconds, and ends with it below half. A route
+    that another instance serves is no orphan.
     """
     for route in stats.routes:
         age = _age(stats, route)
@@ -26,7 +27,7 @@ def route_findings(
         if route.name in routes:
             if age >= limit / 2 if route.name in firing else age > limit:
                 yield Finding(ROUTE_BACKLOG, route.name, detail)
-        elif route.waiting:
+        elif route.waiting and not route.served(stats.now_ms):
             yield Finding(ROUTE_ORPHANED, route.name, detail)
 
 

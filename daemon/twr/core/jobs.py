@@ -157,9 +157,16 @@ class Beat:
     elders: tuple[Elder, ...]
 
 
+SERVED_MS = 5000
+"""Milliseconds without a heartbeat after which no instance serves a route any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class RouteStats:
-    """What waits for a route. `waiting` is all that is neither delivered nor dead."""
+    """What waits for a route. `waiting` is all that is neither delivered nor dead.
+
+    `served_ms` is the last heartbeat of any instance that has the route in its file.
+    """
 
     name: str
     served_ms: int
@@ -169,6 +176,10 @@ class RouteStats:
     waiting: int
     oldest_ms: int | None
     suspects: int
+
+    def served(self, now_ms: int) -> bool:
+        """Whether an instance, this one or another, has just served it."""
+        return now_ms - self.served_ms <= SERVED_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,12 +74,12 @@ class Status:
         running = self._running()
         counted = {route.name: route for route in stats.routes} if stats else {}
         dead = _dead_by_route(stats)
-        orphans = [name for name, it in counted.items() if name not in running and it.waiting]
-        gone = [name for name in dead if name not in running and name not in orphans]
+        others = [name for name, it in counted.items() if name not in running and it.waiting]
+        gone = [name for name in dead if name not in running and name not in others]
         now_ms = stats.now_ms if stats else 0
         return [
             _row(name, running.get(name), counted.get(name), dead.get(name, 0), now_ms)
-            for name in [*running, *sorted(orphans), *sorted(gone)]
+            for name in [*running, *sorted(others), *sorted(gone)]
         ]
 
 
@@ -98,7 +98,8 @@ def _row(
         "delivered": run.delivered if run else 0,
         "failed_attempts": run.failed_attempts if run else 0,
     }
-    return row if run else {**row, "orphaned": True}
+    served = run is not None or (counted is not None and counted.served(now_ms))
+    return row if served else {**row, "orphaned": True}
 
 
 def oldest_seconds(counted: RouteStats | None, now_ms: int) -> float:

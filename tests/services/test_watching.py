@@ -10,6 +10,7 @@ from typing import cast
 import anyio
 import pytest
 
+from leaks import leaks
 from twr.config import load
 from twr.core.clock import Clock
 from twr.core.jobs import Stats
@@ -17,9 +18,10 @@ from twr.double import TelegramDouble
 from twr.edges.metrics import Metrics
 from twr.edges.store import Store
 from twr.errors import StoreUnavailable
-from twr.services.probe import watch
+from twr.services.probe import Board, watch
 from twr.supervisor.current import Current, derive
 from twr.supervisor.process import Process
+from twr.supervisor.status import Status
 from twr.supervisor.watching import Watching
 from until import until
 
@@ -73,7 +75,7 @@ class Given:
 
 
 @asynccontextmanager
-async def watched(current: Current, names: Names) -> AsyncIterator[Process]:
+async def watched(current: Current, names: Names) -> AsyncIterator[tuple[Process, Board]]:
     """A process that watches, and knows no name at first."""
     process = Process(CLOCK, Metrics("1"), cast("Store", names), None)
     stop = anyio.Event()
@@ -82,33 +84,55 @@ async def watched(current: Current, names: Names) -> AsyncIterator[Process]:
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(watching.run, stop)
-        yield process
+        yield process, watching.board
         stop.set()
 
 
 @pytest.fixture
-async def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Current]:
+async def double() -> AsyncIterator[TelegramDouble]:
+    """A Bot API server."""
+    async with TelegramDouble() as it:
+        yield it
+
+
+@pytest.fixture
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, double: TelegramDouble) -> Current:
     """A configuration with a token, and a Bot API that knows it."""
     monkeypatch.setattr(watch, "CLAIM_EVERY", 0.02)
-    async with TelegramDouble() as double:
-        text = f"bot: {{api_url: '{double.api_url}'}}\n"
-        route = "routes: [{name: a, target_url: 'http://127.0.0.1:1/', secret_token_env: T}]\n"
-        environ = {
-            "T": "own_token",
-            "TELEGRAM_WEBHOOK_SECRET": "hook_secret",
-            "BOT_TOKEN": double.token,
-        }
-        file = tmp_path / "twr.yaml"
-        file.write_text(text + route)
-        config = load(file, environ)
-        known = derive(config, config.secrets(environ))
-        yield replace(known, probe=replace(known.probe, interval=0.02))
+    text = f"bot: {{api_url: '{double.api_url}'}}\n"
+    route = "routes: [{name: a, target_url: 'http://127.0.0.1:1/', secret_token_env: T}]\n"
+    environ = {
+        "T": "own_token",
+        "TELEGRAM_WEBHOOK_SECRET": "hook_secret",
+        "BOT_TOKEN": double.token,
+    }
+    file = tmp_path / "twr.yaml"
+    file.write_text(text + route)
+    config = load(file, environ)
+    known = derive(config, config.secrets(environ))
+    return replace(known, probe=replace(known.probe, interval=0.02))
+
+
+@pytest.mark.parametrize("length", [60, 2047, 2060, 2090])
+async def test_a_token_in_the_url_that_telegram_tells_is_shown_nowhere(
+    current: Current, double: TelegramDouble, caplog: pytest.LogCaptureFixture, length: int
+) -> None:
+    """Neither whole nor a part, wherever a long URL is cut."""
+    start = "http://127.0.0.1:9/"
+    double.set_webhook(f"{start}{'.' * (length - len(start) - len(double.token))}{double.token}...")
+    drifted = replace(current.probe, wanted=replace(current.probe.wanted, url="https://x.example/"))
+    names = Names()
+    async with watched(replace(current, probe=drifted), names) as (process, board):
+        await until(lambda: "ALERT firing webhook_url_drift" in caplog.text)
+        status = await Status(process, board, "1", "vps-1", current.mask).json()
+    assert status["webhook"]["url"].startswith(start)
+    assert leaks(f"{status}\n{caplog.text}", [double.token]) == []
 
 
 async def test_a_name_that_the_store_refused_is_learned_again(current: Current) -> None:
     """Until it is kept: other instances and the next start have it only from there."""
     names = Names(full=True)
-    async with watched(current, names) as process:
+    async with watched(current, names) as (process, _):
         await until(lambda: names.refused >= 2)
         unkept = process.username
         names.full = False
@@ -121,6 +145,6 @@ async def test_an_instance_that_does_not_ask_takes_the_name_from_the_store(
 ) -> None:
     """A command to another bot is nobody's on each instance, not just on the one that asked."""
     names = Names(prober=False)
-    async with watched(current, names) as process:
+    async with watched(current, names) as (process, _):
         names.name = "shop_bot"
         await until(lambda: process.username == "shop_bot")

@@ -59,6 +59,27 @@ async def test_what_went_wrong_with_the_webhook(length: int) -> None:
     assert leaks(str(info), HIDDEN) == []
 
 
+@pytest.mark.parametrize("said", [TOKEN, BARE, SECRET], ids=["token", "token without id", "secret"])
+@pytest.mark.parametrize("length", [2047, *range(2049, 2100, 7)])
+async def test_a_url_that_is_cut(said: str, length: int) -> None:
+    """Of a URL 2048 characters are kept, counted without the secrets."""
+    start = "https://bot.example/"
+    url = f"{start}{'.' * (length - len(start) - len(said))}{said}{'.' * 60}"
+    body = json.dumps({"ok": True, "result": {"url": url, "pending_update_count": 0}}).encode()
+    async with Hook(answer=reply(body=body)) as server, client(server) as bot:
+        info = await bot.get_webhook_info()
+    told = url.replace(said, "***")
+    assert info.url == (told if len(told) <= 2048 else told[:2047] + "…")
+
+
+async def test_a_url_that_is_not_cut_can_be_compared() -> None:
+    """It is what was registered, also where that holds a secret."""
+    url = f"https://bot.example/{SECRET}"
+    body = json.dumps({"ok": True, "result": {"url": url, "pending_update_count": 0}}).encode()
+    async with Hook(answer=reply(body=body)) as server, client(server) as bot:
+        assert (await bot.get_webhook_info()).url == url
+
+
 async def test_the_word_for_a_webhook_that_was_set() -> None:
     """It may repeat what it was given."""
     body = json.dumps({"ok": True, "result": True, "description": f"set {SECRET}"}).encode()

@@ -13,6 +13,7 @@ import pytest
 
 import twr
 from hooks import Hook, Seen, reply
+from leaks import leaks
 from twr.core.webhook_url import is_official, refusal
 from twr.double import RefusalError, TelegramDouble
 from twr.edges.front import Answer
@@ -137,6 +138,18 @@ async def test_what_is_registered(setup: Setup, panel: Hook) -> None:
         "max_connections": 17,
         "drop_pending_updates": False,
     }
+
+
+@pytest.mark.parametrize("length", [60, 2047, 2060, 2090])
+async def test_a_token_in_the_url_is_not_shown(setup: Setup, length: int) -> None:
+    """Neither whole nor a part, wherever a long URL is cut."""
+    token, start = setup.double.token, "http://127.0.0.1:9/"
+    setup.double.set_webhook(f"{start}{'.' * (length - len(start) - len(token))}{token}...")
+    setup.write("https://other.example/")
+    for words in (("info",), ("info", "--json")):
+        ended = await setup.run(*words)
+        assert (ended.code, start in ended.out) == (0, True)
+        assert leaks(ended.out + ended.err, [token]) == []
 
 
 async def test_drop_pending_is_asked_for(setup: Setup, panel: Hook) -> None:

@@ -17,8 +17,9 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
+from twr.core.drift import MAX_URL
 from twr.core.masking import Mask
-from twr.core.text import escape
+from twr.core.text import clip, escape
 from twr.edges.telegram.proxy import Proxy, proxy_failure, read_proxy, system_reason
 from twr.errors import ConfigError, Problem, TelegramRefused, TelegramUnreachable, TokenInvalid
 
@@ -45,7 +46,8 @@ class Me:
 class WebhookInfo:
     """What Telegram holds about the webhook (getWebhookInfo).
 
-    `url` is empty when none is set. Dates are unix seconds. `allowed_updates` is None when it
+    `url` is empty when none is set, and may hold a secret: it is for comparing, and masked where
+    it is shown. Dates are unix seconds. `allowed_updates` is None when it
     is Telegram's default. `last_error_*` is never cleared by a success, and
     `pending_update_count` includes the updates in flight.
     """
@@ -130,7 +132,7 @@ class Telegram:
         method = "getWebhookInfo"
         result = _object(method, (await self._call(method))[0])
         return WebhookInfo(
-            url=_required(method, result, "url", str),
+            url=self._url(_required(method, result, "url", str)),
             pending_update_count=_required(method, result, "pending_update_count", int),
             has_custom_certificate=result.get("has_custom_certificate") is True,
             ip_address=self._told(result, "ip_address"),
@@ -254,6 +256,13 @@ class Telegram:
         if not isinstance(text, str):
             return ""
         return self._token.quoted(self._mask()(text, cut=True), _MAX_DESCRIPTION)
+
+    def _url(self, url: str) -> str:
+        """As it came, to be compared; one that is too long to be kept is masked before it is cut,
+        or the rest of a secret would no longer be known for one."""
+        if len(url) <= MAX_URL:
+            return url
+        return clip(self._token(self._mask()(url)), MAX_URL)
 
     def _told(self, result: Mapping[str, Any], name: str) -> str | None:
         """A text that Telegram has from elsewhere, and may have cut."""

@@ -75,7 +75,9 @@ class Run:
         embedded = plan.store == "embedded"
         self.store = EmbeddedStore(path / "s") if embedded else Store(plan.store, path / "s")
         self.fleet = Fleet(self.store, 0, path)
-        self.telegram = Telegram(random.Random(plan.seed), self.fleet.ports, plan.chats, plan.rate)
+        self.telegram = Telegram(
+            random.Random(plan.seed), self.fleet.addresses, plan.chats, plan.rate
+        )
         self.targets = Targets(Mood(random.Random(plan.seed + 1)), self.telegram.bodies)
         self.faults = Faults(self.fleet, random.Random(plan.seed + 2), plan.every)
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.crashing.processes import Daemon, EmbeddedStore, Store, until
+from bench.crashing.processes import Daemon, EmbeddedStore, Store, quiet_host, until
 from bench.crashing.updates import RULES
 
 # Does its work from begin to end; False when there was nothing to break.
@@ -30,6 +30,7 @@ class Fleet:
     store: Store
     target_port: int
     directory: Path
+    host: str = field(default_factory=quiet_host)
     current: dict[str, Daemon] = field(default_factory=dict)
     all: list[Daemon] = field(default_factory=list)
     refused_to_end: list[str] = field(default_factory=list)
@@ -43,15 +44,15 @@ class Fleet:
 
     async def start(self, instance: str) -> Daemon:
         """Start a process of this name, which takes the name over; wait for nothing."""
-        daemon = Daemon(len(self.all) + 1, instance, self.directory)
+        daemon = Daemon(len(self.all) + 1, instance, self.directory, self.host)
         self.all.append(daemon)
         self.current[instance] = daemon
         await daemon.start(self.target_port, self.store.settings(self.directory))
         return daemon
 
-    def ports(self) -> Sequence[int]:
+    def addresses(self) -> Sequence[str]:
         """Where the balancer sends requests: to all that were started, dead or alive."""
-        return [daemon.port for daemon in self.current.values()]
+        return [f"{daemon.host}:{daemon.port}" for daemon in self.current.values()]
 
     def running(self) -> list[Daemon]:
         """The processes that are neither dead, stopped nor about to end."""

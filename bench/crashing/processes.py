@@ -197,26 +197,33 @@ async def _pings(path: Path) -> bool:
     return answer.startswith(b"+PONG")
 
 
-def quiet_port() -> int:
+def quiet_host() -> str:
+    """A loopback address that nobody else uses, by all odds: who is sent to a daemon that is dead
+    must not reach another program that got its port."""
+    return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
+
+
+def quiet_port(host: str) -> int:
     """A port that nobody listens on, and that no client on this machine is given by chance: it
     lies below those that the kernel hands out."""
     while True:
         port = random.randrange(11_000, 32_000)
         with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
+            sock.bind((host, port))
             return port
 
 
 class Daemon:
     """One process of an instance."""
 
-    def __init__(self, number: int, instance: str, directory: Path) -> None:
+    def __init__(self, number: int, instance: str, directory: Path, host: str) -> None:
         self.number = number
+        self.host = host
         self.instance = instance
         self.directory = directory
-        self.port = self.admin_port = quiet_port()
+        self.port = self.admin_port = quiet_port(host)
         while self.admin_port == self.port:
-            self.admin_port = quiet_port()
+            self.admin_port = quiet_port(host)
         self.stops = Stopped()
         self.killed: float | None = None
         self.exit_expected: int | None = None
@@ -226,8 +233,8 @@ class Daemon:
     async def start(self, target_port: int, store: Mapping[str, Any]) -> None:
         """Start it and wait for nothing."""
         listen = {
-            "listen": f"127.0.0.1:{self.port}",
-            "admin": f"127.0.0.1:{self.admin_port}",
+            "listen": f"{self.host}:{self.port}",
+            "admin": f"{self.host}:{self.admin_port}",
             "store": dict(store),
         }
         file = self.directory / f"{self.number}.yaml"
@@ -264,7 +271,7 @@ class Daemon:
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2.0)) as session,
-                session.get(f"http://127.0.0.1:{self.admin_port}/-/ready") as response,
+                session.get(f"http://{self.host}:{self.admin_port}/-/ready") as response,
             ):
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):

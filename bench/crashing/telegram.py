@@ -32,11 +32,11 @@ HEADERS = {"X-Telegram-Bot-Api-Secret-Token": SECRET, "Content-Type": "applicati
 
 @dataclass(slots=True)
 class Telegram:
-    """`ports`: where the balancer in front of the instances sends a request, in no order. `rate`
-    is updates a second over all chats."""
+    """`addresses`: where the balancer in front of the instances sends a request, in no order.
+    `rate` is updates a second over all chats."""
 
     random: random.Random
-    ports: Callable[[], Sequence[int]]
+    addresses: Callable[[], Sequence[str]]
     chats: int
     rate: float
     sent: list[Made] = field(default_factory=list)
@@ -106,12 +106,12 @@ class Telegram:
 
     async def _post(self, made: Made, session: aiohttp.ClientSession) -> bool:
         """One request, to the first of the instances that can be connected to."""
-        ports = list(self.ports())
-        self.random.shuffle(ports)
-        for port in ports:
+        addresses = list(self.addresses())
+        self.random.shuffle(addresses)
+        for address in addresses:
             try:
                 async with session.post(
-                    f"http://127.0.0.1:{port}{PATH}", data=made.body, headers=HEADERS
+                    f"http://{address}{PATH}", data=made.body, headers=HEADERS
                 ) as response:
                     return self._note(made, response.status, await response.json())
             except aiohttp.ClientConnectorError:

@@ -17,12 +17,9 @@ pytestmark = pytest.mark.anyio
 
 # Seconds between two times eight of them.
 BETWEEN = 0.2
-# What they may leave to the garbage collector: chunks for another path or method some 600 KB each,
-# 120 MiB at the most however many come.
-UNCOLLECTED = 150 * MIB
 # Bad UTF-8 goes the tolerant path.
 TOLERATED = b'{"update_id":9,"a":"\xff","b":%b}'
-HOLDS = pytest.mark.xfail(strict=True, reason="reading it holds the event loop for 0.8 and 2.5 s")
+HOLDS = pytest.mark.xfail(strict=True, reason="reading it holds the event loop for 0.7 s")
 DECLARED = b"Content-Length: %d" % (50 * MIB)
 
 
@@ -40,9 +37,8 @@ DECLARED = b"Content-Length: %d" % (50 * MIB)
 async def test_bodies_of_50_mb(
     short_path: Path, head: bytes, status: int, word: str, chunked: bool
 ) -> None:
-    """Eight at once, declared or chunked, are refused with a few MB of memory, again and again with
-    no more than waits to be collected, and the others do not wait for it. A declared length is
-    refused before any of the body has come."""
+    """Eight at once, declared or chunked, are refused with a few MB of memory, again and again, and
+    the others do not wait for it. A declared length is refused before any of the body has come."""
     async with Target() as target, Daemon(short_path, [route("shop", target)]) as daemon:
         authentic = Authentic(daemon)
         await authentic.alone()
@@ -54,13 +50,11 @@ async def test_bodies_of_50_mb(
             posts = (large(daemon.port, head, chunked=chunked) for _ in range(8))
             found.update(await asyncio.gather(*posts))
 
-        await eight()
-        assert memory(daemon.pid, "VmHWM") - before < 30 * MIB
         async with authentic.traffic():
             while not authentic.enough:
                 await eight()
                 await asyncio.sleep(BETWEEN)
-        assert memory(daemon.pid, "VmHWM") - before < UNCOLLECTED
+        assert memory(daemon.pid, "VmHWM") - before < 30 * MIB
         assert set(found) <= {status, 0}
         if not chunked:
             answer = await daemon.raw(head + DECLARED + b"\r\n\r\n", more_to_come=True)
@@ -117,7 +111,7 @@ async def large(port: int, head: bytes, *, chunked: bool) -> int:
         (b'{"update_id":6,"message":{"text":"' + b"\\ud800" * 150_000 + b'"}}', 202),
         (b'{"update_id":7,"message":{"text":"' + b"\xff" * 1_000_000 + b'"}}', 202),
         (b'{"update_id":8,"message":' + b"[" * 900 + b"]" * 900 + b"}", 202),
-        pytest.param(TOLERATED % (b"[" + b"[]," * 349_000 + b"[]]"), 202, marks=HOLDS),
+        (TOLERATED % (b"[" + b"[]," * 170_000 + b"[]]"), 202),
         pytest.param(
             TOLERATED % (b"[" * 99 + b"[]," * 347_000 + b"[]" + b"]" * 99), 202, marks=HOLDS
         ),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any, NoReturn, TypeAlias
 
 from pydantic_core import from_json
@@ -18,6 +19,10 @@ MAX_DEPTH = 1000
 _DAY = 86_400
 _LEVELS = 100  # so many at a time go to the recursive parser
 _LONGEST_NUMBER = 20
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_ALL_ALIKE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(sorted({*range(256)} - {*b"[]{}"}))
+_PIECE = 64
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[\[\]{}]', re.DOTALL)
 _MARKED_COMMAND = re.compile(r"/([A-Za-z0-9_]+)(?:@([A-Za-z0-9_]+))?")
 _TYPED_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]+)|(?=\s)|\Z)")
@@ -207,7 +212,24 @@ def read(update: dict[str, Any]) -> Facts:
 
 def _parse_tolerantly(body: bytes) -> Any:
     text = body.decode(errors="replace")
-    return _load(text if text.count("[") + text.count("{") <= _LEVELS else _shallow(text))
+    return _load(text if _is_shallow(body) else _shallow(text))
+
+
+def _is_shallow(body: bytes) -> bool:
+    """Whether no bracket outside strings lies deeper than 100 levels; a million take no time."""
+    brackets = _STRING.sub(b"", body).translate(_ALL_ALIKE, _NO_BRACKETS)
+    depth = 0
+    for at in range(0, len(brackets), _PIECE):
+        piece = brackets[at : at + _PIECE]
+        opened = piece.count(b"[")
+        if depth + opened > _LEVELS and _deepest(piece, depth) > _LEVELS:
+            return False
+        depth += 2 * opened - len(piece)
+    return True
+
+
+def _deepest(brackets: bytes, depth: int) -> int:
+    return max(accumulate((1 if it == ord("[") else -1 for it in brackets), initial=depth))
 
 
 def _load(text: str) -> Any:
@@ -233,6 +255,7 @@ def _shallow(text: str) -> str:
     that deep.
     """
     parts: list[list[str]] = [[]]
+    deep: list[str] = []
     at = 0
     for start, before, after in _brackets(text):
         if before < after and before and before % _LEVELS == 0:
@@ -240,9 +263,11 @@ def _shallow(text: str) -> str:
             parts.append([])
             at = start
         elif before > after and after and after % _LEVELS == 0:
-            _load("".join(parts.pop()) + text[at : start + 1])
+            deep.append("".join(parts.pop()) + text[at : start + 1])
             parts[-1].append("null")
             at = start + 1
+    # Each begins and ends with its own brackets, so that together they are JSON if each is.
+    _load(f"[{','.join(deep)}]")
     return "".join(parts[0]) + text[at:]
 
 

@@ -1,4 +1,5 @@
-"""The public listener: one hot path as a plain ASGI handler, everything else in Quart."""
+"""The public listener: a Quart application that answers requests as plain ASGI, without what Quart
+does for each: a POST on the webhook's path is the hot path, and bodies of others are not kept."""
 
 import asyncio
 import hmac
@@ -6,11 +7,11 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import anyio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
-from quart import Quart, Response, request
+from quart import Quart
 
 from twr.config import Network
 from twr.core.jobs import Accepted, Arrival, Destination
@@ -216,12 +217,6 @@ def application(given: Dependencies) -> Quart:
     app = Quart("twr.ingress", static_folder=None)
     ingress = Ingress(given)
 
-    @app.before_request
-    async def refuse() -> Response:
-        path = request.scope["raw_path"].decode("latin-1")
-        found = path == given.settings().path
-        return _response(answers.METHOD_NOT_ALLOWED if found else answers.NOT_FOUND, given)
-
     rest = app.asgi_app
 
     async def asgi(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -236,12 +231,11 @@ def application(given: Dependencies) -> Quart:
             answer = await ingress.answer(scope, receive)
             if answer is not None:
                 await _send(send, answer)
-        elif scope["raw_path"].startswith(b"/"):
-            await rest(scope, receive, send)
         else:
-            # Quart would read it as a URL, and fails at some that are none.
-            given.measures.rejected(answers.NOT_FOUND.word)
-            await _send(send, answers.NOT_FOUND)
+            found = scope["raw_path"] == settings.path.encode()
+            refusal = answers.METHOD_NOT_ALLOWED if found else answers.NOT_FOUND
+            given.measures.rejected(refusal.word)
+            await _send(send, refusal)
 
     app.asgi_app = asgi  # type: ignore[method-assign]
     return app
@@ -251,12 +245,6 @@ def _may_call(scope: HTTPScope, settings: Settings) -> bool:
     peer = scope["client"][0] if scope["client"] else None
     client = client_of(peer, tuple(scope["headers"]), settings.trusted_proxies)
     return may_call(client, settings.trusted_networks)
-
-
-def _response(answer: Answer, given: Dependencies) -> Response:
-    given.measures.rejected(answer.word)
-    headers: Any = [(name.decode(), value.decode()) for name, value in answer.headers]
-    return Response(answer.body, answer.status, headers)
 
 
 async def _send(send: ASGISendCallable, answer: Answer) -> None:

@@ -1,6 +1,7 @@
 """`twr init` and `twr config schema`."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,15 @@ def test_the_schema_is_printed(twr: Any) -> None:
     ended = twr("config", "schema")
     assert (ended.code, ended.err) == (0, "")
     assert json.loads(ended.out) == schema()
+
+
+def test_the_daemons_user_gets_in_whatever_the_umask(twr: Any, tmp_path: Path) -> None:
+    """Directories that are made are open to read, as the configuration is; secrets are not."""
+    old = os.umask(0o077)
+    try:
+        assert twr("init", "-c", "etc/twr/twr.yaml").code == 0
+    finally:
+        os.umask(old)
+    names = ("etc", "etc/twr", "etc/twr/twr.yaml", "etc/twr/twr.env")
+    modes = [oct((tmp_path / name).stat().st_mode & 0o777) for name in names]
+    assert modes == ["0o755", "0o755", "0o644", "0o600"]

@@ -1,10 +1,12 @@
 """Watching the configuration file."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from twr.services import reload
 from twr.services.reload import ConfigWatch
@@ -18,10 +20,9 @@ async def test_a_change_before_the_watch_begins_is_found(
 ) -> None:
     """What changed between loading the file and watching it gives no sign, and is loaded all the
     same, once."""
-    monkeypatch.setattr(reload, "LOOK_MS", 50)
+    monkeypatch.setattr(reload, "LOOK", 0.05)
     file = tmp_path / "twr.yaml"
-    file.write_text("a: 1")
-    watch = ConfigWatch(file)
+    watch = ConfigWatch(file, b"a: 1")
     file.write_text("a: 2")
     causes: list[str] = []
     stop = anyio.Event()
@@ -42,13 +43,91 @@ async def test_a_file_that_is_being_written_is_not_read_half(tmp_path: Path) -> 
     """A look without a sign takes only what a second look finds unchanged."""
     file = tmp_path / "twr.yaml"
     file.write_text("old")
-    watch = ConfigWatch(file)
+    watch = ConfigWatch(file, b"old")
     loaded: list[bytes] = []
 
     async def load(_: str) -> None:
         loaded.append(file.read_bytes())
 
-    for text in ("ha", "half", "half of it", "all of it", "all of it", "all of it"):
+    steps = ("ha", "old", "ha", "half", "half of it", "all of it", "all of it", "all of it")
+    for text in steps:
         file.write_text(text)
         await watch._look(load, still=False)
     assert loaded == [b"all of it"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(24, "Too many open files"),
+        WatchfilesRustInternalError("error in underlying watcher"),
+    ],
+)
+async def test_a_watch_that_is_not_to_be_had_is_done_without(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    """It is told of once, and the file is looked at from time to time."""
+
+    async def refused(*_: object, **__: object) -> AsyncIterator[object]:
+        raise error
+        yield
+
+    monkeypatch.setattr(reload, "awatch", refused)
+    monkeypatch.setattr(reload, "LOOK", 0.05)
+    monkeypatch.setattr(reload, "RETRY", 0.05)
+    file = tmp_path / "twr.yaml"
+    watch = ConfigWatch(file, b"a: 1")
+    causes: list[str] = []
+    stop = anyio.Event()
+
+    async def note(cause: str) -> None:
+        causes.append(cause)
+
+    task = asyncio.create_task(watch.run(note, stop))
+    for count in (1, 2):
+        file.write_text(f"a: {count + 1}")
+        await until(lambda n=count: len(causes) == n, 10, "a reload")  # type: ignore[misc]
+    stop.set()
+    await task
+    assert len(caplog.records) == 1
+    assert caplog.records[0].getMessage().startswith("config not watched error=")
+
+
+async def test_a_busy_neighbour_keeps_nobody_from_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change without a sign is found though other files of the directory change all the time."""
+    monkeypatch.setattr(reload, "LOOK", 0.05)
+    file = tmp_path / "twr.yaml"
+    file.write_text("a: 2")
+    watch = ConfigWatch(file, b"a: 1")
+    causes: list[str] = []
+    stop = anyio.Event()
+
+    async def note(cause: str) -> None:
+        causes.append(cause)
+
+    def seen() -> bool:
+        (tmp_path / "neighbour").write_text(str(len(causes)))
+        return bool(causes)
+
+    task = asyncio.create_task(watch.run(note, stop))
+    await until(seen, 10, "a reload")
+    stop.set()
+    await task
+
+
+async def test_what_was_loaded_otherwise_is_not_loaded_again(tmp_path: Path) -> None:
+    """As after a SIGHUP."""
+    file = tmp_path / "twr.yaml"
+    watch = ConfigWatch(file, b"a: 1")
+    file.write_text("a: 2")
+    watch.loaded(b"a: 2")
+
+    async def load(_: str) -> None:
+        pytest.fail("loaded twice")
+
+    await watch._look(load, still=True)

@@ -204,7 +204,7 @@ def drop(
     env_file: EnvFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete dead letters for good. --all asks first; in a script it needs --yes.
+    """Delete dead letters for good. At a terminal --all asks first.
 
     Exits 1 when some were not there. --json prints {"id", "result"} on each line, with
     dropped or missing.
@@ -212,15 +212,14 @@ def drop(
     from twr.services import dead_letters as service
 
     chosen = _selection(ids, route, reason, everything, limit)
-    if everything and not yes and not sys.stdin.isatty():
-        raise UsageError("drop --all needs --yes where nobody can be asked")
+    ask = everything and not yes and sys.stdin.isatty()
     loaded, environ = open_config(config, env_file)
 
     async def work(store: "Store", stats: "Stats") -> None:
         service.check(chosen, _names(loaded), stats)
         await _insist(store, chosen, service.known_routes(_names(loaded), stats), as_json)
         total = _total(chosen, stats)
-        if everything and not yes and total:
+        if ask and total:
             _confirm(total)
         outcomes = service.drop(store.dead_letters, chosen, stats)
         await _carry_out(outcomes, total, loaded, "dropped", as_json)

@@ -81,10 +81,19 @@ def _secret() -> str:
     return secrets.token_urlsafe(32)
 
 
+def _make(directory: Path) -> None:
+    """Create it where it is missing: the daemon's user has to get in, whatever the umask."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)
+
+
 def _write(path: Path, text: str, mode: int) -> None:
     """Create `path`, which nobody but `mode` allows can read at any moment."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except OSError as error:
         raise TwrError(f"{error.filename} cannot be written: {error.strerror}") from None

@@ -6,7 +6,7 @@ that nothing written without quotes turns into something else.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds: mappings as dict, sequences as tuple, and faults found on the way."""
+    """What a file holds: mappings as dict, sequences as tuple, and faults found on the way.
+
+    `content` is the file's bytes, empty where the text is of no file."""
 
     file: str
     data: dict[str, Any]
     place: Place
     problems: tuple[Problem, ...]
+    content: bytes = field(default=b"", repr=False)
 
     def line(self, *path: Key) -> int:
         """The line of what is at `path`, or of the nearest thing around it."""
@@ -55,7 +58,8 @@ class Document:
 
 def read(path: Path) -> Document:
     """The document in the file at `path`. Raises ConfigError where there is none."""
-    return parse(_text(path), str(path))
+    content = _content(path)
+    return replace(parse(_text(path, content), str(path)), content=content)
 
 
 def parse(text: str, file: str) -> Document:
@@ -192,7 +196,7 @@ class _Builder:
         self.problems.append(Problem(self._file, _line(node), message))
 
 
-def _text(path: Path) -> str:
+def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
@@ -201,6 +205,10 @@ def _text(path: Path) -> str:
         raise _failure(str(path), 0, f"cannot be read: {reason}") from None
     if len(content) > _LARGEST:
         raise _failure(str(path), 0, "over 4 MiB: this is no configuration")
+    return content
+
+
+def _text(path: Path, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

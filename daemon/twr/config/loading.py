@@ -98,6 +98,7 @@ def _config(settings: FileSettings, document: Document, environ: Mapping[str, st
         alerts=_alerts(settings),
         routes=tuple(_route(route, settings.delivery) for route in settings.routes),
         references=tuple(references(settings, document)),
+        content=document.content,
     )
     return replace(config, warnings=tuple(warnings_of(config, document)))
 

@@ -137,7 +137,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration file, valid and complete. Its secrets are resolved apart."""
+    """A configuration file, valid and complete. Its secrets are resolved apart. `content` is the
+    bytes it was read from."""
 
     file: Path
     bot: Bot
@@ -158,6 +159,7 @@ class Config:
     routes: tuple[Route, ...]
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
     references: tuple[Reference, ...] = field(default=(), repr=False)
+    content: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 from watchfiles import Change, awatch
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from twr import pace
 from twr.core.text import kv
@@ -14,46 +15,64 @@ log = logging.getLogger("twr.reload")
 
 # A file is read only once it has been still for so long.
 STILL_MS = 300
-# What no sign came of (a change before the watch began, a file system that gives none) is found at
-# the next look.
-LOOK_MS = 5000
-RETRY = 5.0
+# What no sign came of (a change before the watch began, a file system that gives none, no watch to
+# be had) is found at the next look.
+LOOK = 5.0
+RETRY = 60.0
+
+Reload = Callable[[str], Awaitable[None]]
 
 
 class ConfigWatch:
-    """Watches `file`, whose content is known from the start: make it where the file is loaded."""
+    """Watches `file`, which was loaded when it held `content`."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, content: bytes) -> None:
         self._file = file
-        self._seen = _content(file)
+        self._seen = content
         self._unsure: bytes | None = None
 
-    async def run(self, reload: Callable[[str], Awaitable[None]], stop: anyio.Event) -> None:
+    def loaded(self, content: bytes) -> None:
+        """The file was loaded by other means, when it held this."""
+        self._seen = content
+
+    async def run(self, reload: Reload, stop: anyio.Event) -> None:
         """Call `reload` with the cause whenever the content of the file has changed, until `stop`.
 
         The directories are watched, not the file: editors and git put a new one in its place.
         """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._look_at_times, reload, stop)
+            await self._watch(reload, stop)
+
+    async def _look_at_times(self, reload: Reload, stop: anyio.Event) -> None:
+        while not await pace.wait(stop, LOOK):
+            await self._look(reload, still=False)
+
+    async def _watch(self, reload: Reload, stop: anyio.Event) -> None:
+        told = False
         while not stop.is_set():
             try:
-                async for changes in awatch(
+                async for _ in awatch(
                     *_directories(self._file),
                     watch_filter=_only(self._file),
                     debounce=STILL_MS * 10,
                     step=STILL_MS,
                     stop_event=stop,
-                    rust_timeout=LOOK_MS,
-                    yield_on_timeout=True,
                     recursive=False,
                 ):
-                    await self._look(reload, still=bool(changes))
-            except OSError as error:
-                reason = (error.strerror or type(error).__name__).lower()
-                log.warning("config not watched %s", kv(error=reason, hint="reload by SIGHUP"))
+                    await self._look(reload, still=True)
+            except (OSError, WatchfilesRustInternalError) as error:
+                # The machine's limit of watches, for one, is no reason to end.
+                if not told:
+                    hint = f"the file is looked at every {LOOK:g} s"
+                    log.warning("config not watched %s", kv(error=_reason(error), hint=hint))
+                told = True
                 await pace.wait(stop, RETRY)
 
-    async def _look(self, reload: Callable[[str], Awaitable[None]], *, still: bool) -> None:
+    async def _look(self, reload: Reload, *, still: bool) -> None:
         now = _content(self._file)
         if now is None or now == self._seen:
+            self._unsure = None
             return
         # Somebody may be writing it just now: then a second look has to find the same.
         if not still and now != self._unsure:
@@ -61,6 +80,11 @@ class ConfigWatch:
             return
         self._seen = now
         await reload("file changed")
+
+
+def _reason(error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) else str(error)
+    return (said or type(error).__name__).lower()
 
 
 def _directories(file: Path) -> list[Path]:

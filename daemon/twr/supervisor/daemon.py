@@ -63,7 +63,7 @@ class Daemon:
     def __init__(self, config: Config, secrets: Secrets, given: Surroundings) -> None:
         self._given = given
         self._file = config.file
-        self._config_watch = ConfigWatch(config.file)
+        self._config_watch = ConfigWatch(config.file, config.content)
         self._started_with = config
         self._current = derive(config, secrets)
         self._embedded = (
@@ -300,8 +300,15 @@ class Daemon:
         self._process.metrics.config_reload(ok=False)
 
     async def _take_over(self, cause: str) -> None:
-        config = await anyio.to_thread.run_sync(load, self._file, self._given.environ)
-        await self._swap(config, config.secrets(self._given.environ), cause)
+        environ = self._given.environ
+
+        def read() -> tuple[Config, Secrets]:
+            config = load(self._file, environ)
+            return config, config.secrets(environ)
+
+        config, secrets = await anyio.to_thread.run_sync(read)
+        await self._swap(config, secrets, cause)
+        self._config_watch.loaded(config.content)
 
     async def _swap(self, config: Config, secrets: Secrets, cause: str) -> None:
         for name in unchangeable_differences(self._started_with, config):

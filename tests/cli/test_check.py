@@ -118,3 +118,16 @@ def test_the_file_is_found_by_variable(twr: Any, config: Path, tmp_path: Path) -
     assert twr("check", TWR_CONFIG="other.yaml").err == expected
     assert twr("check", "--env-file", "twr.env").err == expected
     assert twr("check", "-c", "twr.yaml", TWR_CONFIG="other.yaml").code == 0
+
+
+def test_a_bad_environment_file_as_json(twr: Any, config: Path, tmp_path: Path) -> None:
+    """--json has it as an error too, and tells what was looked at by then."""
+    env = tmp_path / "bad.env"
+    env.write_text("no assignment\n")
+    ended = twr("check", "--env-file", env, "--json")
+    found = json.loads(ended.out)
+    assert (ended.code, found["ok"], found["secrets_checked"]) == (78, False, False)
+    assert [(it["file"], it["line"]) for it in found["errors"]] == [(str(env), 1)]
+    env.write_text("A=b\n")
+    ended = twr("check", "--config", config, "--env-file", env, "--json")
+    assert (ended.code, json.loads(ended.out)["ok"]) == (78, False)

@@ -26,7 +26,7 @@ PURE = ("core",)
 IMPURE = {
     *("aiohttp", "anyio", "asyncio", "concurrent", "hypercorn", "logging", "multiprocessing"),
     *("prometheus_client", "quart", "random", "redis", "secrets", "socket", "subprocess"),
-    *("threading", "typer", "uvloop", "watchfiles"),
+    *("threading", "time", "typer", "uvloop", "watchfiles"),
 }
 
 

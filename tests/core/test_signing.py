@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twr
-from twr.core.signing import sign, verify
+from twr import verify
+from twr.core.signing import sign
 
 BODY = b'{"update_id":1,\n"message":{"text":"\\u001b \xff"}}'
 NOW = 1_788_088_524

@@ -34,34 +34,27 @@ def check(
     --json prints {"file": …, "ok": true, "routes": [names], "secrets_checked": false,
     "errors": [{"file": …, "line": 1, "message": …}], "warnings": [the same]}.
     """
-    from twr.config import find_config
+    from twr.config import find_config, load
 
-    environ = environment(env_file)
     file: Path | None = None
+    loaded: Config | None = None
+    asked = env_file is not None
     try:
+        environ = environment(env_file)
         file = find_config(config, environ)
-        loaded, warnings = _checked(file, environ, with_secrets=env_file is not None)
+        loaded = load(file, environ)
+        warnings = (*loaded.warnings, *(loaded.secrets(environ).warnings if asked else ()))
     except ConfigError as error:
         if not as_json:
             raise
-        print_json(_result(file, None, error.problems, ()))
+        print_json(_result(file, None, error.problems, (), secrets=asked and loaded is not None))
         raise typer.Exit(error.exit_code) from None
     if as_json:
-        print_json(_result(file, loaded, (), warnings) | {"secrets_checked": env_file is not None})
+        print_json(_result(file, loaded, (), warnings, secrets=asked))
         return
     for problem in warnings:
         warn(problem)
-    typer.echo(_summary(loaded, with_secrets=env_file is not None))
-
-
-def _checked(
-    file: Path, environ: dict[str, str], *, with_secrets: bool
-) -> tuple["Config", tuple[Problem, ...]]:
-    from twr.config import load
-
-    loaded = load(file, environ)
-    of_secrets = loaded.secrets(environ).warnings if with_secrets else ()
-    return loaded, (*loaded.warnings, *of_secrets)
+    typer.echo(_summary(loaded, with_secrets=asked))
 
 
 def _summary(config: "Config", *, with_secrets: bool) -> str:
@@ -78,12 +71,14 @@ def _result(
     config: "Config | None",
     errors: tuple[Problem, ...],
     warnings: tuple[Problem, ...],
+    *,
+    secrets: bool,
 ) -> dict[str, Any]:
     return {
         "file": None if file is None else str(file),
         "ok": not errors,
         "routes": [route.name for route in config.routes] if config else [],
-        "secrets_checked": False,
+        "secrets_checked": secrets,
         "errors": [_problem(problem) for problem in errors],
         "warnings": [_problem(problem) for problem in warnings],
     }

@@ -62,8 +62,8 @@ class Store(Protocol):
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What the ingress works with. `settings` and `username` are asked for each request;
-    `accepted` and `unauthorized` are told of each such call, with the monotonic time; not of
-    a 401 that `twr webhook set` has asked for."""
+    `accepted` and `unauthorized` are told of each such call; not of a 401 that `twr webhook set`
+    has asked for."""
 
     settings: Callable[[], Settings]
     username: Callable[[], str | None]

@@ -18,6 +18,7 @@ from twr.core.jobs import Accepted, Claim, Claimed, Job, Settle, Turn
 from twr.core.masking import Mask
 from twr.core.matching import Match, Rule
 from twr.core.signing import sign
+from twr.edges.sender import Sender
 from twr.errors import StoreError, StoreUnavailable
 from twr.services.delivery import Delivery, Dependencies, RouteSecrets
 from twr.services.delivery.alone import Alone
@@ -781,6 +782,27 @@ async def test_a_flight_that_starts_while_old_connections_close_is_delivered() -
             await asyncio.sleep(0)
         kinds = {kind for _, kind, _ in await bench.settles(count)}
         assert (kinds, count > 1) == ({"delivered"}, True)
+
+
+async def test_all_routes_change_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the connections of one take to close."""
+    gate = asyncio.Event()
+    close = Sender.close
+
+    async def slow(sender: Sender) -> None:
+        await gate.wait()
+        await close(sender)
+
+    monkeypatch.setattr(Sender, "close", slow)
+    async with Target() as target, running(a_route(target, "a"), a_route(target, "b")) as bench:
+        reload = asyncio.create_task(
+            bench.configure(*(a_route(target, name, concurrency=7) for name in "abc"))
+        )
+        await asyncio.sleep(0)
+        runs = [(run.route.name, run.route.concurrency) for run in bench.delivery.routes()]
+        assert (runs, reload.done()) == ([("a", 7), ("b", 7), ("c", 7)], False)
+        gate.set()
+        await reload
 
 
 async def test_a_flight_keeps_to_the_timeout_that_its_lease_was_made_for() -> None:

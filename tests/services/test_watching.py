@@ -16,8 +16,9 @@ from twr.core.clock import Clock
 from twr.core.jobs import Stats
 from twr.double import TelegramDouble
 from twr.edges.metrics import Metrics
+from twr.edges.notifiers import WebhookSink
 from twr.edges.store import Store
-from twr.errors import StoreUnavailable
+from twr.errors import ConfigError, StoreUnavailable
 from twr.services.probe import Board, watch
 from twr.supervisor.current import Current, derive
 from twr.supervisor.process import Process
@@ -148,3 +149,29 @@ async def test_an_instance_that_does_not_ask_takes_the_name_from_the_store(
     async with watched(current, names) as (process, _):
         names.name = "shop_bot"
         await until(lambda: process.username == "shop_bot")
+
+
+async def test_a_way_that_is_not_to_be_had_leaves_those_in_use(current: Current) -> None:
+    """The bot answers as before, and the same way is tried again at the next reload."""
+    process = Process(CLOCK, Metrics("1"), cast("Store", Names()), None)
+    broken = replace(current, secrets=replace(current.secrets, proxy="nonsense"))
+    async with Watching(process, lambda: current, Given(), "vps-1") as watching:
+        for _ in range(2):
+            with pytest.raises(ConfigError):
+                await watching.prepare(broken)
+        bot = (await watching.prepare(current)).bot
+        assert bot is not None
+        assert (await bot.get_me()).username == "double_bot"
+
+
+async def test_messages_bear_the_names_that_the_process_runs_under(current: Current) -> None:
+    """A reload cannot change them, so it does not change what the messages say."""
+    secrets = replace(current.secrets, alert_webhook_url="http://127.0.0.1:1/")
+    config = current.config
+    renamed = replace(config, instance="vps-2", bot=replace(config.bot, name="shop"))
+    process = Process(CLOCK, Metrics("1"), cast("Store", Names()), None)
+    async with Watching(process, lambda: current, Given(), "vps-1") as watching:
+        before = await watching.prepare(replace(current, secrets=secrets))
+        after = await watching.prepare(replace(current, secrets=secrets, config=renamed))
+    assert after.sinks == before.sinks
+    assert [sink.sender for sink in after.sinks if isinstance(sink, WebhookSink)] == ["main@vps-1"]

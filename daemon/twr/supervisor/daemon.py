@@ -319,11 +319,14 @@ class Daemon:
             if problem not in told:
                 log.warning("config %s", kv(warning=problem))
         self._given.hide(secrets.all())
-        self._current = derive(config, secrets, before.mask)
+        current = derive(config, secrets, before.mask)
+        # What can fail comes before anything has changed.
+        ways = await self._watching.prepare(current)
+        self._current = current
+        self._watching.take(ways)
         if config.bot.username is not None:
             self._process.username = config.bot.username
-        await self._delivery.configure(config.routes, self._current.route_secrets)
-        await self._watching.configure()
+        await self._delivery.configure(config.routes, current.route_secrets)
         self._process.config_error = None
         self._process.metrics.config_reload(ok=True)
         log.info("config loaded %s", kv(cause=cause, routes=len(config.routes)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -25,8 +26,21 @@ class Given(Protocol):
     def random(self) -> Callable[[], float]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways out that one configuration gives: the client (made for `key`), the sinks."""
+
+    key: tuple[str | None, ...] = ()
+    bot: Telegram | None = None
+    sinks: tuple[Sink, ...] = ()
+    heartbeat: Heartbeat | None = None
+
+
 class Watching:
-    """Owns the sessions that watching needs; an async context manager."""
+    """Owns the sessions that watching needs; an async context manager.
+
+    Its messages bear the names that the process was started with, whatever a reload says.
+    """
 
     def __init__(
         self, process: Process, current: Callable[[], Current], given: Given, instance: str
@@ -36,15 +50,13 @@ class Watching:
         self._current = current
         self._given = given
         self._stack = AsyncExitStack()
+        self._sender = f"{current().config.bot.name}@{instance}"
         self._session: aiohttp.ClientSession | None = None
-        self._bot: Telegram | None = None
-        self._bot_key: tuple[str | None, ...] = ()
-        self._sinks: tuple[Sink, ...] = ()
-        self._heartbeat: Heartbeat | None = None
+        self._ways = Ways()
 
     async def __aenter__(self) -> Self:
         self._session = await self._stack.enter_async_context(open_session())
-        await self.configure()
+        self.take(await self.prepare(self._current()))
         return self
 
     async def __aexit__(
@@ -55,57 +67,54 @@ class Watching:
     ) -> None:
         await self._stack.aclose()
 
-    async def configure(self) -> None:
-        """Take the configuration as it is now: the token, the sinks, the heartbeat."""
+    async def prepare(self, current: Current) -> Ways:
+        """Make what a configuration asks for, without a change to what is in use."""
         assert self._session is not None
-        config, secrets = self._current().config, self._current().secrets
-        await self._configure_bot()
-        sender = f"{config.bot.name}@{config.instance}"
+        config, secrets = current.config, current.secrets
+        key = (config.bot.api_url, secrets.bot_token, secrets.proxy)
+        # A client is replaced only when its token or way changed: sinks stay the same places.
+        bot = self._ways.bot if key == self._ways.key else await self._open(current)
         sinks: list[Sink] = []
         chat = config.alerts.telegram
-        if chat is not None and self._bot is not None:
-            sinks.append(ChatSink(self._bot, chat.chat_id, chat.message_thread_id, sender))
+        if chat is not None and bot is not None:
+            sinks.append(ChatSink(bot, chat.chat_id, chat.message_thread_id, self._sender))
+        clock = self._given.clock
         if secrets.alert_webhook_url is not None:
             headers = tuple(secrets.alert_webhook_headers.items())
-            sinks.append(
-                WebhookSink(
-                    self._session, self._given.clock, secrets.alert_webhook_url, headers, sender
-                )
-            )
-        self._sinks = tuple(sinks)
-        url = secrets.heartbeat_url
-        self._heartbeat = Heartbeat(self._session, self._given.clock, url) if url else None
+            url = secrets.alert_webhook_url
+            sinks.append(WebhookSink(self._session, clock, url, headers, self._sender))
+        beat = secrets.heartbeat_url
+        heartbeat = Heartbeat(self._session, clock, beat) if beat else None
+        return Ways(key, bot, tuple(sinks), heartbeat)
 
-    async def _configure_bot(self) -> None:
-        """A client is replaced only when its token or way changed: sinks stay the same places."""
-        config, secrets = self._current().config, self._current().secrets
-        key = (config.bot.api_url, secrets.bot_token, secrets.proxy)
-        if key == self._bot_key:
-            return
-        self._bot_key = key
-        self._bot = None
-        if secrets.bot_token is not None:
-            client = Telegram(
-                config.bot.api_url,
-                secrets.bot_token,
-                proxy=secrets.proxy,
-                mask=lambda: self._current().mask,
-            )
-            # Older ones stay open until the end: a call of theirs may be under way.
-            self._bot = await self._stack.enter_async_context(client)
+    def take(self, ways: Ways) -> None:
+        """Use these from now on."""
+        self._ways = ways
+
+    async def _open(self, current: Current) -> Telegram | None:
+        if current.secrets.bot_token is None:
+            return None
+        client = Telegram(
+            current.config.bot.api_url,
+            current.secrets.bot_token,
+            proxy=current.secrets.proxy,
+            mask=lambda: self._current().mask,
+        )
+        # Older ones stay open until the end: a call of theirs may be under way.
+        return await self._stack.enter_async_context(client)
 
     async def run(self, stop: anyio.Event) -> None:
         """Probe and alert until `stop`."""
         inputs = probe.Inputs(
             settings=lambda: self._current().probe,
-            bot=lambda: self._bot,
+            bot=lambda: self._ways.bot,
             traffic=self._process.traffic,
             local=self._process.findings,
             store=self._process.store,
         )
         outputs = probe.Outputs(
             sinks=self._sinks_now,
-            heartbeat=lambda: self._heartbeat,
+            heartbeat=lambda: self._ways.heartbeat,
             metrics=self._process.metrics,
             mask=lambda text: self._current().mask(text),
             learned=self._learned,
@@ -114,7 +123,7 @@ class Watching:
         await probe.run(inputs, outputs, self.board, self._given.clock, self._given.random, stop)
 
     def _sinks_now(self) -> Sequence[Sink]:
-        return self._sinks
+        return self._ways.sinks
 
     async def _learned(self, username: str) -> None:
         """Commands addressed to this name are ours, for each instance and after each start.

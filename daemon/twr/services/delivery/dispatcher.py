@@ -55,23 +55,26 @@ class Delivery:
     # --- what the rest of the process sees -------------------------------------------------
 
     async def configure(self, routes: Sequence[Route], secrets: Mapping[str, RouteSecrets]) -> None:
-        """Run these routes from now on. What is in flight ends as it began."""
+        """Run these routes from now on, all at once. What is in flight ends as it began."""
         names = {route.name for route in routes}
-        for name in [name for name in self._routes if name not in names]:
-            gone = self._routes.pop(name)
-            self._given.measures.forget_route(name)
-            await gone.sender.retire()
+        gone = [name for name in self._routes if name not in names]
+        unused = [self._routes.pop(name).sender for name in gone]
         for route in routes:
-            await self._configure(route, secrets[route.name])
+            unused += self._configure(route, secrets[route.name])
+        for name in gone:
+            self._given.measures.forget_route(name)
         self._wake.set()
+        for sender in unused:
+            await sender.retire()
 
-    async def _configure(self, route: Route, secrets: RouteSecrets) -> None:
+    def _configure(self, route: Route, secrets: RouteSecrets) -> list[Sender]:
+        """The senders that it has no use for any more."""
         run = self._routes.get(route.name)
         if run is None:
             breaker = Breaker(route.breaker)
             sender = Sender(route.concurrency)
             self._routes[route.name] = RunningRoute(route, secrets, sender, breaker)
-            return
+            return []
         old = run.sender
         if run.route.concurrency != route.concurrency:
             run.sender = Sender(route.concurrency)
@@ -79,8 +82,7 @@ class Delivery:
             run.breaker = Breaker(route.breaker)
         run.breaker.policy = route.breaker
         run.route, run.secrets, run.news = route, secrets, True
-        if old is not run.sender:
-            await old.retire()
+        return [old] if old is not run.sender else []
 
     def routes(self) -> Sequence[RunningRoute]:
         """The routes as they run."""

@@ -57,7 +57,7 @@ class Memory:
     """A store that hands out what waits and notes how each job was settled.
 
     `errors` are raised by the next calls (None: that call works), `lose` loses an answer, turns
-    about what is `damaged` fail, and the next claim that gets something `takes` some seconds.
+    about what is `damaged` fail, what is `gone` is lost, and the next claim that gets something `takes` some seconds.
     """
 
     time: Time
@@ -69,6 +69,7 @@ class Memory:
     errors: deque[StoreError | None] = field(default_factory=deque)
     lose: bool = False
     damaged: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
     takes: float = 0.0
     reclaims: list[tuple[str, ...]] = field(default_factory=list)
     claims: int = 0
@@ -116,9 +117,11 @@ class Memory:
     def _claim(self, claim: Claim) -> Claimed:
         queues = self.suspects if claim.suspect else self.waiting
         queue = queues.setdefault(claim.route, deque())
-        jobs = [self.lease(queue.popleft()) for _ in range(min(claim.slots, len(queue)))]
+        got = [queue.popleft() for _ in range(min(claim.slots, len(queue)))]
+        gone = tuple(each.id for each in got if each.id in self.gone)
+        jobs = [self.lease(each) for each in got if each.id not in gone]
         left = len(self.waiting.get(claim.route, ())), len(self.suspects.get(claim.route, ()))
-        return Claimed(claim.route, tuple(jobs), left[0], left[1], None, ())
+        return Claimed(claim.route, tuple(jobs), left[0], left[1], None, (), gone)
 
     def lease(self, waiting: Job) -> Job:
         self.claims += 1
@@ -859,6 +862,16 @@ async def test_an_accept_that_fails_may_have_leased() -> None:
         with pytest.raises(StoreUnavailable), bench.delivery.offering({"shop"}):
             raise AWAY
         assert await bench.settles(1) == [("1/shop", "delivered", "")]
+
+
+async def test_an_update_that_the_store_lost_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is left to deliver, but nobody has to find out by himself."""
+    async with Target() as target, running(a_route(target)) as bench:
+        bench.store.gone.add("1/shop")
+        bench.add(job(1), job(2))
+        assert await bench.settles(1) == [("2/shop", "delivered", "")]
+    lost = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.message for record in lost] == ["update lost by the store route=shop update=1"]
 
 
 async def test_accepts_without_offers_do_not_hold_up_a_reclaim() -> None:

@@ -67,6 +67,15 @@ async def test_no_slots_claim_nothing(world: World) -> None:
     assert (claimed.jobs, claimed.ready) == ((), 1)
 
 
+async def test_a_job_whose_update_the_store_lost_is_told_and_ends(world: World) -> None:
+    """It holds up neither its lane nor its route."""
+    await world.accept(*(arrival(n, "a") for n in (1, 2)))
+    await world.redis.delete("{twr:main}:update:1")
+    claimed = await world.claim("a", 5)
+    assert (ids(claimed.jobs), claimed.gone) == (["2/a"], ("1/a",))
+    await world.check()
+
+
 async def test_one_turn_carries_no_more_bodies_than_a_few(world: World) -> None:
     """Claims of one turn end once their bodies weigh 4 MiB; the rest comes with the next."""
     body = b"x" * 1_500_000

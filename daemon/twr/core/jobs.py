@@ -108,7 +108,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The jobs that a claim got, and what is left of its route; `next_due` in unix milliseconds."""
+    """The jobs that a claim got, and what is left of its route; `next_due` in unix milliseconds.
+
+    `gone` are jobs that ended because the store has lost what they were to deliver.
+    """
 
     route: str
     jobs: tuple[Job, ...]
@@ -116,6 +119,7 @@ class Claimed:
     suspects: int
     next_due: int | None
     expired: tuple[str, ...]
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ def _texts(names: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def _claimed(route: str, answer: Sequence[Any]) -> Claimed:
-    ready, suspects, next_due, expired, *flat = answer
+    ready, suspects, next_due, expired, gone, *flat = answer
     jobs = (
         Job(name.decode(), token.decode(), int(attempts), int(accepted), int(expires), body)
         for name, token, attempts, accepted, expires, body in _chunks(flat, 6)
@@ -282,6 +282,7 @@ def _claimed(route: str, answer: Sequence[Any]) -> Claimed:
         suspects=suspects,
         next_due=None if next_due < 0 else next_due,
         expired=_texts(expired),
+        gone=_texts(gone),
     )
 
 

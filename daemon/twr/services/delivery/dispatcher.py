@@ -299,6 +299,8 @@ class Delivery:
     def _claimed(self, claimed: Claimed, lease: float, now_ms: int, now: float) -> None:
         for job_id in claimed.expired:
             log.warning("dead letter %s", kv(**named(job_id), reason="expired"))
+        for job_id in claimed.gone:
+            log.error("update lost by the store %s", kv(**named(job_id)))
         run = self._routes.get(claimed.route)
         if run is not None:
             run.ready, run.suspects = claimed.ready, claimed.suspects

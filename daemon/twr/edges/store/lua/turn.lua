@@ -8,7 +8,8 @@
 --     argument: retry: delay ms; release: front | back; dead: reason
 --   per claim:  route, free slots, lease ms, 1 to take a suspect
 -- Returns now, then per settle 1 or 0 (refused: the token no longer holds), then per claim a
--- list: ready left, suspects left, next due ms or -1, expired ids, and 6 values per job:
+-- list: ready left, suspects left, next due ms or -1, expired ids, ids whose body the store has
+-- lost, and 6 values per job:
 -- id, token, attempts, accepted ms, expires ms (0 = never), body.
 local owner, nonce, most_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local settles, claims = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -78,7 +79,7 @@ local bytes = 0
 local MOST_TRIES = 1000
 
 -- Lease one job into out. An id whose job is gone or elsewhere is stale and skipped.
-local function take(id, from, route, lease, out, expired)
+local function take(id, from, route, lease, out)
   local key = job_key(id)
   local job = call('HMGET', key, 'state', 'attempts', 'claims', 'expires_ms', 'lane')
   if job[1] ~= from then return end
@@ -86,12 +87,13 @@ local function take(id, from, route, lease, out, expired)
   local update = call('HMGET', update_key(uid), 'body', 'accepted_ms', 'expires_ms')
   if not update[1] then
     finish(id, uid, route, job[5])
+    table.insert(out[5], id)
     return
   end
   local expires = tonumber(job[4] or update[3])
   if expires > 0 and expires <= NOW then
     bury(id, route, job[5], 'expired')
-    expired[#expired + 1] = id
+    table.insert(out[4], id)
     return
   end
   local claim = tonumber(job[3] or 0) + 1
@@ -109,16 +111,16 @@ local function claim(first)
   local route, slots, lease = ARGV[first], tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
   local from = ARGV[first + 3] == '1' and 'suspect' or 'ready'
   local ready, suspect = route_key(route, 'ready'), route_key(route, 'suspect')
-  local out, expired = {0, 0, -1, 0}, {}
+  local out = {0, 0, -1, {}, {}}
   local tries = math.min(slots * 2 + 16, MOST_TRIES)
   if slots > 0 then promote(route, tries) end
-  while #out - 4 < slots * 6 and tries > 0 and bytes < most_bytes do
+  while #out - 5 < slots * 6 and tries > 0 and bytes < most_bytes do
     local id = call('LPOP', route_key(route, from))
     if not id then break end
-    take(id, from, route, lease, out, expired)
+    take(id, from, route, lease, out)
     tries = tries - 1
   end
-  out[1], out[2], out[4] = call('LLEN', ready), call('LLEN', suspect), expired
+  out[1], out[2] = call('LLEN', ready), call('LLEN', suspect)
   local due = call('ZRANGE', route_key(route, 'delayed'), 0, 0, 'WITHSCORES')
   if due[2] then out[3] = tonumber(due[2]) end
   return out

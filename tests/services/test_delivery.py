@@ -57,7 +57,8 @@ class Memory:
     """A store that hands out what waits and notes how each job was settled.
 
     `errors` are raised by the next calls (None: that call works), `lose` loses an answer, turns
-    about what is `damaged` fail, what is `gone` is lost, and the next claim that gets something `takes` some seconds.
+    about what is `damaged` fail, what is `gone` is lost, and the next claim that gets something
+    `takes` some seconds.
     """
 
     time: Time

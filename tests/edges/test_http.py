@@ -46,11 +46,6 @@ class App:
     release: anyio.Event
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while (message := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": f"{message['type']}.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-            return
         if scope["path"] == "/hold":
             self.entered.set()
             await self.release.wait()

@@ -1,18 +1,17 @@
-"""Hypercorn, tamed: one socket, one application, ended by an event and by nothing else."""
+"""Hypercorn's connections on a listener of our own, ended by an event and by nothing else."""
 
 import asyncio
 import contextlib
 import json
 import logging
-import os
 import socket
 from typing import Any
 
 import anyio
-from hypercorn.asyncio import run as hypercorn_run
-from hypercorn.asyncio import serve as hypercorn_serve
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.config import Config, Sockets
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.config import Config
 from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, Scope
 
 log = logging.getLogger("twr.http")
@@ -38,26 +37,64 @@ async def serve(
 
     On `stop` the listener closes (`sock` with it), requests under way get `grace` seconds,
     idle connections end. `keep_alive` is how many seconds a connection may idle. Each
-    handler has to bound its own time below `grace`.
+    handler has to bound its own time below `grace`. `app` is told of no lifespan.
 
     When it raises, `sock` is still open and can be served again.
     """
-    halt = asyncio.Event()
-    # Hypercorn cannot be cancelled: its task is its own, outside any cancel scope of ours.
-    server = asyncio.create_task(
-        hypercorn_serve(strict(app), _config(sock, keep_alive, grace), shutdown_trigger=halt.wait)
-    )
+    connections = _Connections(strict(app), _config(keep_alive))
+    # A copy, which no child process inherits: a store server that outlives a killed daemon would
+    # keep the address from the next one.
+    listener = await asyncio.start_server(connections.serve, sock=sock.dup(), backlog=BACKLOG)
     try:
-        await _until(stop, server)
+        await stop.wait()
+        sock.close()
     finally:
-        if stop.is_set():
-            sock.close()
-        halt.set()
+        listener.close()
         with anyio.CancelScope(shield=True):
-            await _end(server, grace)
-    if not stop.is_set():
-        server.result()
-        raise RuntimeError("the HTTP server ended by itself")
+            await connections.end(grace)
+
+
+class _Connections:
+    """All connections of one listener. Hypercorn's own server cannot be cancelled, and waits for
+    ever for a peer that does not read."""
+
+    def __init__(self, app: ASGIFramework, config: Config) -> None:
+        self._app = ASGIWrapper(app)
+        self._config = config
+        self._context = WorkerContext(None)
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
+        loop = asyncio.get_running_loop()
+        try:
+            await _Connection(self._app, loop, self._config, self._context, {}, reader, writer)
+        except asyncio.CancelledError:
+            # It was cut off.
+            return
+        except Exception:
+            log.exception("http connection failed")
+        finally:
+            del self._open[task]
+
+    async def end(self, grace: float) -> None:
+        """Wait for the end of all; what outlasts `grace` seconds is cut off, with one warning."""
+        await self._context.terminated.set()
+        if await self._ended(grace):
+            return
+        log.warning("http connections cut off grace=%gs", grace)
+        for task, writer in self._open.items():
+            writer.transport.abort()
+            task.cancel()
+        await self._ended(CUT_OFF)
+
+    async def _ended(self, seconds: float) -> bool:
+        if self._open:
+            await asyncio.wait(list(self._open), timeout=seconds)
+        return not self._open
 
 
 class _IdleWatch:
@@ -118,59 +155,20 @@ class _Connection(TCPServer):
             self._watch.end()
 
 
-hypercorn_run.TCPServer = _Connection  # type: ignore[attr-defined, assignment]
-
-
-class _Config(Config):
-    """Hypercorn's, but no child process inherits the listener: a store server that outlives a
-    killed daemon would keep the address from the next one."""
-
-    def create_sockets(self) -> Sockets:
-        sockets = super().create_sockets()
-        for sock in sockets.insecure_sockets:
-            sock.set_inheritable(False)
-        return sockets
-
-
-def _config(sock: socket.socket, keep_alive: float, grace: float) -> Config:
-    config = _Config()
-    config.bind = [f"fd://{os.dup(sock.fileno())}"]
-    config.backlog = BACKLOG
+def _config(keep_alive: float) -> Config:
+    config = Config()
     # Unbounded: behind a bounded one a connection hangs for ever, answered, when its body comes in
     # more pieces than the application cared to read. What may wait is what one read brings.
     config.max_app_queue_size = 0
     config.keep_alive_timeout = keep_alive
     # After so many requests hypercorn closes the connection, in the middle of a pipeline too.
     config.keep_alive_max_requests = 2**63
-    config.graceful_timeout = grace
     config.include_date_header = False
     config.include_server_header = False
     config.h11_max_incomplete_size = MAX_HEADER_BYTES
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     return config
-
-
-async def _until(stop: anyio.Event, server: asyncio.Task[None]) -> None:
-    waiter = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({server, waiter}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiter.cancel()
-
-
-async def _end(server: asyncio.Task[None], grace: float) -> None:
-    """Wait for the server's end; what outlasts `grace` is cut off, with one warning."""
-    await asyncio.wait({server}, timeout=grace)
-    if not server.done():
-        log.warning("http connections cut off grace=%gs", grace)
-        await asyncio.wait({server}, timeout=CUT_OFF)
-    for _ in range(3):
-        if not server.done():
-            server.cancel()
-            await asyncio.wait({server}, timeout=CUT_OFF)
-    if server.done() and not server.cancelled():
-        server.exception()
 
 
 def strict(app: ASGIFramework) -> ASGIFramework:

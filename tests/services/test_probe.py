@@ -584,6 +584,7 @@ async def test_what_waits_and_what_died_is_told(world: World) -> None:
         world.shelf.found = Stats(
             1_000_000,
             (waiting("shop", 3, 301.0), waiting("gone", 1, 2.0)),
+            {},
             {("shop", "attempts"): 2},
         )
         await world.until_told(
@@ -599,6 +600,34 @@ async def test_what_waits_and_what_died_is_told(world: World) -> None:
     assert "ALERT firing dead_letters route=shop reason=attempts count=2" in texts
     assert "ALERT firing route_backlog route=shop waiting=3 oldest_seconds=301" in texts
     assert "ALERT firing route_orphaned route=gone waiting=1 oldest_seconds=2" in texts
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_dies_again_is_told(world: World) -> None:
+    """As many dead letters as before are news where one was replayed and has died again."""
+    world.shelf.found = Stats(1, (), {("shop", "attempts"): 2}, {("shop", "attempts"): 2})
+    async with world.watched():
+        await world.until(lambda: world.board.stats is not None)
+        world.shelf.found = Stats(2, (), {("shop", "attempts"): 2}, {("shop", "attempts"): 3})
+        await world.until_told(("firing", "dead_letters"))
+    assert notifiers.line(world.notes.told[0]) == (
+        "ALERT firing dead_letters route=shop reason=attempts count=1"
+    )
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_dies_between_two_starts_is_told_once(world: World) -> None:
+    """A start counts from the last look of the process before it, as the store keeps it."""
+    async with world.watched():
+        await world.until(lambda: "probe:deaths" in world.shelf.texts)
+        await world.until(lambda: world.board.stats is not None)
+    world.shelf.found = Stats(2, (), {}, {("shop", "poison"): 1})
+    for _ in range(2):
+        world.board = Board(world.instance)
+        async with world.watched():
+            await world.until(lambda: world.board.stats is not None)
+            await world.evaluated()
+    assert world.notes.kinds == [("firing", "dead_letters")]
 
 
 @pytest.mark.usefixtures("quick")

@@ -59,7 +59,7 @@ class Board:
         self.shared = {**shared, **self.shared} if merge else shared
         if not merge or self.memory == Memory():
             self.memory = drift.load_memory(texts.get(MEMORY))
-        if not merge or self.deaths.seen is None:
+        if not merge or self.deaths.died is None:
             self.deaths = backlog.load_deaths(texts.get(DEATHS))
         self.loaded = True
 

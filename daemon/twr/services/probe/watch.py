@@ -264,7 +264,7 @@ class _Watch:
             return
         board = self._board
         board.stats = stats
-        board.deaths = backlog.counted(board.deaths, stats.dead, self._clock.time())
+        board.deaths = backlog.counted(board.deaths, stats.died, self._clock.time())
 
     async def evaluate(self) -> None:
         """Turn what is known into alerts, twice a second."""

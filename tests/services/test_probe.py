@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Shelf:
     hangs: bool = False
     found: Stats = field(default_factory=lambda: Stats(1000, (), {}))
     saves: int = 0
+    silences: dict[str, float | None] = field(default_factory=dict)
 
     async def ready(self) -> None:
         """Answer, or not."""
@@ -83,6 +84,11 @@ class Instance:
                 self.shelf.texts.pop(name, None)
             else:
                 self.shelf.texts[name] = text
+
+    async def silences(self, instances: Sequence[str]) -> Mapping[str, float | None]:
+        """For how long each has been silent; those that nothing is said of beat."""
+        await self.shelf.ready()
+        return {name: self.shelf.silences.get(name, 0.0) for name in instances}
 
     async def claim_probe(self, ttl: float) -> bool:
         """Whoever asks first has it, until the holder is taken away."""
@@ -906,3 +912,21 @@ def test_a_window_forgets() -> None:
     assert window.covered(1300.0)
     assert window.growth(6, 1400.0) == 1
     assert window.growth(6, 1700.0) == 0
+
+
+@pytest.mark.usefixtures("quick")
+async def test_whoever_probes_ends_the_alerts_of_an_instance_that_is_gone(world: World) -> None:
+    """Once, with the name of the one whose alert it was, and nobody else does."""
+    world.shelf.texts["route_down/shop@vps-2"] = GOOD
+    world.shelf.silences["vps-2"] = 301.0
+    world.shelf.holder = "vps-3"
+    async with world.watched():
+        await world.evaluated()
+        assert "route_down/shop@vps-2" in world.shelf.texts
+        world.shelf.holder = "vps-1"
+        await world.until_told(("resolved", "route_down"))
+        await world.evaluated()
+    assert [notifiers.line(it) for it in world.notes.told] == [
+        "ALERT resolved route_down route=shop instance_gone=vps-2"
+    ]
+    assert "route_down/shop@vps-2" not in world.shelf.texts

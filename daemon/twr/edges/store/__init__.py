@@ -224,6 +224,19 @@ class Store:
             return False
         return bool(await self._client.call(redis.pexpire(key, ttl_ms)))
 
+    async def silences(self, instances: Sequence[str]) -> dict[str, float | None]:
+        """For how many seconds each instance has not beaten; None for one that is not known (any
+        more: that takes a month)."""
+        pipe = self._client.redis.pipeline(transaction=False)
+        for instance in instances:
+            pipe.hget(self._keys.instance(instance), "heartbeat")
+        now_ms = await self._now_ms()
+        beats = await self._client.call(pipe.execute())
+        return {
+            name: None if beat is None else max(0, now_ms - int(beat)) / 1000
+            for name, beat in zip(instances, beats, strict=True)
+        }
+
     async def load_username(self) -> str | None:
         """The bot's username, if it was ever learnt."""
         found = await self._client.call(self._client.redis.get(self._keys.username))

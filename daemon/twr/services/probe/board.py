@@ -43,6 +43,7 @@ class Board:
         self.own: Firing = {}
         self.shared: Firing = {}
         self.rejections = Window(drift.REJECTIONS_WINDOW)
+        self.instance = instance
         self._suffix = f"@{instance}"
         self._saved: dict[str, str] = {}
         self._published = Traffic()

@@ -1,7 +1,7 @@
 """The loops of the probe. Each has its own task, so that what hangs delays nothing else."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from twr.core.matching import left_out
 from twr.core.text import kv
 from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
 from twr.errors import StoreError, TelegramError, TokenInvalid
+from twr.services.probe import leavings
 from twr.services.probe.board import Board, Traffic, masked
 from twr.services.probe.ports import Bot, Inputs, Outputs, Settings
 
@@ -144,8 +145,8 @@ class _Watch:
             if self._board.prober and not before:
                 self._look_now.set()
                 self._count_now.set()
-            if self._outputs.recall is not None:
-                with suppress(StoreError):
+            with suppress(StoreError):
+                if self._outputs.recall is not None:
                     await self._outputs.recall()
             await anyio.sleep(CLAIM_EVERY)
 
@@ -162,8 +163,16 @@ class _Watch:
                 board.restore(texts, merge=held and board.prober)
             board.prober = held
             board.hear(texts)
-            if not held:
+            if held:
+                await self._clear_leavings(texts)
+            else:
                 board.count_from_look(self._inputs.traffic())
+
+    async def _clear_leavings(self, texts: Mapping[str, str]) -> None:
+        store, me, now = self._inputs.store, self._board.instance, self._clock.time()
+        with suppress(StoreError):
+            for notice in await leavings.clear(store, texts, me, now):
+                self._post.send(notice, self._inputs.settings().repeat)
 
     async def yield_claim(self) -> None:
         """Let whoever comes next probe at once."""
@@ -184,19 +193,18 @@ class _Watch:
     async def _cycle(self, settings: Settings) -> bool:
         """One look; whether all is well."""
         bot = self._inputs.bot()
-        if bot is None:
-            self._ask_nobody()
-        answered = bot is None or await self._ask(bot, settings)
+        answered = await self._ask(bot, settings) if bot else self._ask_nobody()
         self._evaluate_once()
         if bot is not None:
             await self._learn(bot)
         return answered and not self._board.firing & _CUT_OFF
 
-    def _ask_nobody(self) -> None:
+    def _ask_nobody(self) -> bool:
         """Without a token: what was refused by now is no news to a token that comes later."""
         board = self._board
         board.memory = replace(board.memory, mismatch_at=None)
         board.traffic_since(self._inputs.traffic())
+        return True
 
     async def _ask(self, bot: Bot, settings: Settings) -> bool:
         board = self._board

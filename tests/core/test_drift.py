@@ -33,6 +33,16 @@ HEALTHY = Info()
 MOVED = "Wrong response from the webhook: 301 Moved Permanently"
 
 
+def unmasked(text: str) -> str:
+    """Where there is no secret."""
+    return text
+
+
+def mask(text: str) -> str:
+    """Takes the one secret out."""
+    return text.replace("hidden", "***")
+
+
 def looks(
     *told: Info,
     since: Since = BUSY,
@@ -45,7 +55,8 @@ def looks(
     """The memory after these answers, one a minute."""
     memory = memory or Memory()
     for number, info in enumerate(told):
-        memory = drift.observed(memory, info, wanted, limits, since, start + number * every)
+        webhook = drift.remembered(info, unmasked)
+        memory = drift.observed(memory, webhook, wanted, limits, since, start + number * every)
     return memory
 
 
@@ -211,10 +222,34 @@ def test_a_new_error_keeps_the_alarm_alive() -> None:
 def test_a_restart_takes_no_old_error_for_a_new_one() -> None:
     """The memory survives as text: the same date is no news after it, a later one is."""
     failed = Info(last_error_date=int(NOW), last_error_message=MOVED)
-    memory = drift.load_memory(drift.dump_memory(looks(HEALTHY, failed, start=NOW - 60)))
+    memory = drift.load_memory(drift.dump_memory(looks(HEALTHY, failed, start=NOW - 60)), unmasked)
     assert alerts(looks(failed, memory=memory, start=NOW + 3600)) == []
     later = replace(failed, last_error_date=int(NOW) + 3000)
     assert alerts(looks(later, memory=memory, start=NOW + 3600)) == ["webhook_error"]
+
+
+@pytest.mark.parametrize("known", [URL, "https://u:hidden@h.example/x", "https://h.example/hidden"])
+def test_a_url_is_kept_without_its_secrets_and_compared_with_them(known: str) -> None:
+    """Whether it was kept so from the start, or is read as it once was kept."""
+    webhook = drift.remembered(Info(url=known), mask)
+    old = drift.dump_memory(Memory(webhook=replace(webhook, url=known, url_digest=None)))
+    assert drift.load_memory(old, mask) == Memory(webhook=webhook)
+    assert "hidden" not in drift.dump_memory(Memory(webhook=webhook))
+    assert not drift.url_differs(webhook, replace(WANTED, url=known))
+    assert drift.url_differs(webhook, replace(WANTED, url=known.replace("hidden", "***") + "/"))
+
+
+def test_another_secret_in_the_url_is_another_url() -> None:
+    """Both look the same to people."""
+    first, second = (
+        drift.remembered(
+            Info(url=f"https://h.example/{word}"), lambda text: "https://h.example/***"
+        )
+        for word in ("hidden", "secret")
+    )
+    assert first.url == second.url
+    assert drift.url_differs(first, replace(WANTED, url="https://h.example/secret"))
+    assert not drift.url_differs(second, replace(WANTED, url="https://h.example/secret"))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +257,7 @@ def test_a_restart_takes_no_old_error_for_a_new_one() -> None:
 )
 def test_a_memory_that_cannot_be_read_is_an_empty_one(text: str | None) -> None:
     """Whatever the store holds, the probe starts."""
-    assert drift.load_memory(text) == Memory()
+    assert drift.load_memory(text, unmasked) == Memory()
 
 
 def test_whatever_telegram_tells_can_be_stored_and_shown() -> None:
@@ -242,7 +277,7 @@ def test_whatever_telegram_tells_can_be_stored_and_shown() -> None:
     assert memory.webhook.max_connections == 0
     assert memory.webhook.last_error_date is None
     assert memory.webhook.last_error_message == "?" * 299 + "…"
-    assert drift.load_memory(drift.dump_memory(memory)) == memory
+    assert drift.load_memory(drift.dump_memory(memory), unmasked) == memory
 
 
 WITHOUT_POLLS = tuple(kind for kind in DEFAULT_TYPES if kind != "poll")

@@ -852,7 +852,7 @@ def test_a_board_takes_only_what_it_can_read() -> None:
         "probe:deaths": "garbled",
         "probe:traffic@vps-2": "garbled",
     }
-    board.restore(texts, merge=False)
+    board.restore(texts, str, merge=False)
     board.hear(texts)
     assert set(board.shared) == {"webhook_pending"}
     assert set(board.own) == {"route_down/shop"}
@@ -866,10 +866,10 @@ def test_a_board_takes_only_what_it_can_read() -> None:
 def test_an_alert_that_is_over_does_not_come_back_from_the_store() -> None:
     """Our own alerts are read once; after that the board knows better."""
     board = Board("vps-1")
-    board.restore({"route_down/shop@vps-1": GOOD}, merge=False)
+    board.restore({"route_down/shop@vps-1": GOOD}, str, merge=False)
     (notice,) = board.step([], [], lambda alert: True, 60.0, 100.0)
     assert (notice.kind, notice.subject, notice.since) == ("resolved", "shop", 5.0)
-    board.restore({"route_down/shop@vps-1": GOOD, "webhook_pending": GOOD}, merge=False)
+    board.restore({"route_down/shop@vps-1": GOOD, "webhook_pending": GOOD}, str, merge=False)
     assert board.firing == {"webhook_pending"}
     assert board.unsaved() == {"route_down/shop@vps-1": None}
 
@@ -930,3 +930,30 @@ async def test_whoever_probes_ends_the_alerts_of_an_instance_that_is_gone(world:
         "ALERT resolved route_down route=shop instance_gone=vps-2"
     ]
     assert "route_down/shop@vps-2" not in world.shelf.texts
+
+
+@pytest.mark.usefixtures("quick")
+async def test_no_secret_of_a_url_is_kept_in_the_store(
+    double: TelegramDouble, world: World
+) -> None:
+    """The URL is compared all the same: with one of another secret it differs, with its own not."""
+    world.secret = "hidden-word"
+    double.set_webhook(f"{URL}/hidden-word")
+    world.settings = replace(SETTINGS, wanted=Wanted(f"{URL}/***", 40, None))
+    async with world.watched():
+        await world.until_told(("firing", "webhook_url_drift"))
+        world.settings = replace(SETTINGS, wanted=Wanted(f"{URL}/hidden-word", 40, None))
+        await world.until(lambda: ("resolved", "webhook_url_drift") in world.notes.kinds)
+    assert f"{URL}/***" in world.shelf.texts["probe:memory"]
+    assert "hidden-word" not in str(world.shelf.texts)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_secret_that_was_kept_in_the_store_is_taken_out(world: World) -> None:
+    """By whoever probes, also where nobody can be asked about the webhook any more."""
+    world.secret, world.bot = "hidden-word", None
+    kept = Memory(checked_at=5.0, webhook=Webhook(f"{URL}/hidden-word", 0))
+    world.shelf.texts["probe:memory"] = dump_memory(kept)
+    async with world.watched():
+        await world.until(lambda: "***" in world.shelf.texts["probe:memory"])
+    assert "hidden-word" not in str(world.shelf.texts)

@@ -5,7 +5,8 @@ Each look at Telegram (`observed`, `missed`, `rejected`) turns a Memory into the
 JSON text, so that a restart takes no old error for a new one.
 """
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -134,7 +135,11 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """The last answer of getWebhookInfo, as far as it is remembered."""
+    """The last answer of getWebhookInfo, as far as it is remembered.
+
+    The URL may hold a secret: `url` is for people, `url_digest` is what it is told apart by (None
+    where `url` is as it came, as it once was kept).
+    """
 
     url: str
     pending: int
@@ -143,6 +148,7 @@ class Webhook:
     last_error_message: str | None = None
     max_connections: int | None = None
     allowed_updates: tuple[str, ...] | None = None
+    url_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,19 +200,26 @@ def dump_memory(memory: Memory) -> str:
     return _MEMORY.dump_json(memory, exclude_defaults=True).decode()
 
 
-def load_memory(text: str | None) -> Memory:
-    """The memory in `text`; an empty one where it cannot be read."""
+def load_memory(text: str | None, mask: Callable[[str], str]) -> Memory:
+    """The memory in `text`; an empty one where it cannot be read. `mask` takes secrets out."""
     try:
-        return _MEMORY.validate_json(text or "{}")
+        memory = _MEMORY.validate_json(text or "{}")
     except ValidationError:
         return Memory()
+    webhook = memory.webhook
+    if webhook is None or webhook.url_digest is not None:
+        return memory
+    told = webhook.url
+    return replace(
+        memory, webhook=replace(webhook, url=_for_people(told, mask), url_digest=_digest(told))
+    )
 
 
 def observed(
-    memory: Memory, told: Told, wanted: Wanted, limits: Limits, since: Since, now: float
+    memory: Memory, webhook: Webhook, wanted: Wanted, limits: Limits, since: Since, now: float
 ) -> Memory:
     """The memory after an answer of getWebhookInfo; `since` counts from the last look."""
-    before, webhook = memory.webhook, _webhook(told)
+    before = memory.webhook
     fresh_error = before is not None and _error_advanced(before, webhook, now)
     moved = before is not None and _moved(before, webhook)
     fire, rest = limits.fire_after, limits.resolve_after
@@ -302,7 +315,7 @@ def _mismatch(fires: bool, unauthorized: int) -> tuple[Finding, ...]:
 
 def url_differs(webhook: Webhook, wanted: Wanted) -> bool:
     """Whether Telegram sends updates elsewhere, or nowhere."""
-    return not webhook.url or (wanted.url is not None and webhook.url != wanted.url)
+    return not webhook.url or (wanted.url is not None and webhook.url_digest != _digest(wanted.url))
 
 
 def utc(seconds: float) -> str:
@@ -320,11 +333,15 @@ def shown_url(url: str) -> str:
     return parts._replace(netloc=f"***@{host}").geturl() if at and login else url
 
 
-def _webhook(told: Told) -> Webhook:
-    """The answer within bounds, so that it can be stored, counted and shown whatever it was."""
+def remembered(told: Told, mask: Callable[[str], str]) -> Webhook:
+    """The answer within bounds, so that it can be stored, counted and shown whatever it was.
+
+    `mask` takes the secrets out of its URL; all other texts come without.
+    """
     kinds = told.allowed_updates
     return Webhook(
-        url=_text(told.url, MAX_URL),
+        url=_for_people(told.url, mask),
+        url_digest=_digest(told.url),
         pending=_number(told.pending_update_count),
         ip_address=_text(told.ip_address or "", MAX_ERROR) or None,
         last_error_date=_date(told.last_error_date),
@@ -332,6 +349,14 @@ def _webhook(told: Told) -> Webhook:
         max_connections=None if told.max_connections is None else _number(told.max_connections),
         allowed_updates=None if kinds is None else tuple(_text(it, MAX_ERROR) for it in kinds),
     )
+
+
+def _for_people(url: str, mask: Callable[[str], str]) -> str:
+    return _text(shown_url(mask(url)), MAX_URL)
+
+
+def _digest(url: str) -> str:
+    return hashlib.sha256(url.encode(errors="surrogatepass")).hexdigest()
 
 
 def _text(told: str, limit: int) -> str:
@@ -360,7 +385,8 @@ def _error_advanced(before: Webhook, webhook: Webhook, now: float) -> bool:
 def _moved(before: Webhook, webhook: Webhook) -> bool:
     """Whether the same URL has come to lead to another address."""
     known = before.ip_address is not None and webhook.ip_address is not None
-    return known and before.url == webhook.url and before.ip_address != webhook.ip_address
+    same = before.url_digest == webhook.url_digest
+    return known and same and before.ip_address != webhook.ip_address
 
 
 def _too_many_pending(webhook: Webhook, limits: Limits, since: Since) -> bool:

@@ -51,15 +51,18 @@ class Board:
         self._counted: dict[str, Traffic] = {}
         self._counted_at: float | None = None
 
-    def restore(self, texts: Mapping[str, str], *, merge: bool) -> None:
-        """Take over what the store holds; `merge` keeps what is known here where both know."""
+    def restore(self, texts: Mapping[str, str], mask: Callable[[str], str], *, merge: bool) -> None:
+        """Take over what the store holds; `merge` keeps what is known here where both know.
+
+        `mask` takes the secrets out of a text that was kept with them.
+        """
         self._saved = dict(texts)
         own, shared = self._alerts(texts)
         if not self.loaded:
             self.own = {**own, **self.own}
         self.shared = {**shared, **self.shared} if merge else shared
         if not merge or self.memory == Memory():
-            self.memory = drift.load_memory(texts.get(MEMORY))
+            self.memory = drift.load_memory(texts.get(MEMORY), mask)
         if not merge or self.deaths.died is None:
             self.deaths = backlog.load_deaths(texts.get(DEATHS))
         self.loaded = True

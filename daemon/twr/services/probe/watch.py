@@ -160,7 +160,7 @@ class _Watch:
             board.prober = board.prober or (not board.loaded and self._uptime() > STORE_PATIENCE)
         else:
             if not (held and board.prober and board.loaded):
-                board.restore(texts, merge=held and board.prober)
+                board.restore(texts, self._outputs.mask, merge=held and board.prober)
             board.prober = held
             board.hear(texts)
             if held:
@@ -224,20 +224,17 @@ class _Watch:
         return False
 
     def _observe(self, told: Told, settings: Settings) -> None:
-        board, now = self._board, self._clock.time()
+        board, wanted, now = self._board, settings.wanted, self._clock.time()
         traffic = self._inputs.traffic()
         since = board.traffic_since(traffic)
-        board.memory = drift.observed(
-            board.memory, told, settings.wanted, settings.limits, since, now
-        )
+        webhook = drift.remembered(told, self._outputs.mask)
+        board.memory = drift.observed(board.memory, webhook, wanted, settings.limits, since, now)
         board.count_from_look(traffic)
-        webhook = board.memory.webhook
-        if webhook is not None:
-            matches = not drift.url_differs(webhook, settings.wanted)
-            metrics = self._outputs.metrics
-            metrics.webhook(matches, webhook.pending, webhook.last_error_date)
-            metrics.probe_success(now)
-            board.measured = True
+        matches = not drift.url_differs(webhook, wanted)
+        metrics = self._outputs.metrics
+        metrics.webhook(matches, webhook.pending, webhook.last_error_date)
+        metrics.probe_success(now)
+        board.measured = True
 
     async def _learn(self, bot: Bot) -> None:
         if self._outputs.learned is None or self._named is bot:

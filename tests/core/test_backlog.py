@@ -4,7 +4,7 @@ import pytest
 
 from twr.core import backlog
 from twr.core.backlog import Deaths, Toll
-from twr.core.drift import Finding
+from twr.core.findings import Finding
 from twr.core.jobs import RouteStats, Stats
 
 NOW_MS = 1_790_000_000_000

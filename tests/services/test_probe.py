@@ -14,9 +14,11 @@ from aiohttp import web
 from servers import Server
 from twr.core.alerting import Notice
 from twr.core.clock import Clock
-from twr.core.drift import Finding, Limits, Memory, Since, Wanted, Webhook, dump_memory
+from twr.core.drift import Limits, Memory, Since, Wanted, dump_memory
+from twr.core.findings import Finding
 from twr.core.jobs import RouteStats, Stats
 from twr.core.matching import Match, Rule
+from twr.core.webhook_info import Webhook
 from twr.double import TelegramDouble
 from twr.edges import notifiers
 from twr.edges.notifiers import Failure, Heartbeat, Sink

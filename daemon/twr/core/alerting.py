@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from twr.core.drift import Detail, Finding
+from twr.core.findings import Detail, Finding
 
 Kind = Literal["firing", "repeat", "resolved"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
-from twr.core.drift import DEAD_LETTERS, ROUTE_BACKLOG, ROUTE_ORPHANED, Finding
+from twr.core.findings import DEAD_LETTERS, ROUTE_BACKLOG, ROUTE_ORPHANED, Finding
 from twr.core.jobs import RouteStats, Stats
 
 DEATHS_QUIET = 3600.0

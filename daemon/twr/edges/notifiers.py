@@ -18,8 +18,8 @@ from twr import pace
 from twr.core.alerting import Notice
 from twr.core.backoff import Backoff, delay, retry_after
 from twr.core.clock import Clock
-from twr.core.drift import labels, utc
-from twr.core.text import clip, escape, kv
+from twr.core.findings import labels
+from twr.core.text import clip, escape, kv, utc
 from twr.errors import TelegramRefused, TokenInvalid, TwrError
 
 NOTICE = 25

@@ -9,10 +9,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from twr import pace
-from twr.core import backlog, drift
+from twr.core import backlog, drift, findings, webhook_info
 from twr.core.alerting import Alert, Notice
 from twr.core.clock import Clock
-from twr.core.drift import Finding, Memory, Told
+from twr.core.drift import Memory
+from twr.core.findings import Finding
 from twr.core.matching import left_out
 from twr.core.text import kv
 from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
@@ -46,12 +47,12 @@ _AT_ONCE = 0.001
 
 _CUT_OFF = frozenset(
     {
-        drift.URL_DRIFT,
-        drift.PENDING,
-        drift.SECRET_MISMATCH,
-        drift.UNREACHABLE,
-        drift.TOKEN_INVALID,
-        drift.STORE_DOWN,
+        findings.URL_DRIFT,
+        findings.PENDING,
+        findings.SECRET_MISMATCH,
+        findings.UNREACHABLE,
+        findings.TOKEN_INVALID,
+        findings.STORE_DOWN,
     }
 )
 """While one of these fires updates do not come in, and the heartbeat stops."""
@@ -223,11 +224,11 @@ class _Watch:
             return True
         return False
 
-    def _observe(self, told: Told, settings: Settings) -> None:
+    def _observe(self, told: webhook_info.Told, settings: Settings) -> None:
         board, wanted, now = self._board, settings.wanted, self._clock.time()
         traffic = self._inputs.traffic()
         since = board.traffic_since(traffic)
-        webhook = drift.remembered(told, self._outputs.mask)
+        webhook = webhook_info.remembered(told, self._outputs.mask)
         board.memory = drift.observed(board.memory, webhook, wanted, settings.limits, since, now)
         board.count_from_look(traffic)
         matches = not drift.url_differs(webhook, wanted)
@@ -288,13 +289,13 @@ class _Watch:
             mine, all_of_us = drift.secret_mismatch(
                 board.memory if self._asks() else None,
                 recent,
-                own=drift.SECRET_MISMATCH in board.own,
-                shared=drift.SECRET_MISMATCH in board.shared,
+                own=findings.SECRET_MISMATCH in board.own,
+                shared=findings.SECRET_MISMATCH in board.shared,
             )
             own += mine
             shared += [*all_of_us, *self._shared_findings(settings)]
         else:
-            own = [finding for finding in own if finding.alert == drift.STORE_DOWN]
+            own = [finding for finding in own if finding.alert == findings.STORE_DOWN]
         notices = board.step(
             self._masked(own),
             self._masked(shared),
@@ -343,7 +344,7 @@ class _Watch:
             yield from drift.webhook_findings(board.memory, settings.wanted)
         if board.stats is not None:
             names = [rule.name for rule in settings.rules]
-            late = board.subjects(drift.ROUTE_BACKLOG)
+            late = board.subjects(findings.ROUTE_BACKLOG)
             yield from backlog.route_findings(board.stats, names, settings.backlog, late)
         yield from backlog.death_findings(board.deaths)
 
@@ -354,15 +355,15 @@ class _Watch:
         """Whether it would be known by now that this alert still holds."""
         board = self._board
         if not self._may_tell():
-            return alert.alert == drift.STORE_DOWN
+            return alert.alert == findings.STORE_DOWN
         match alert.alert:
-            case name if name in drift.WEBHOOK_ALERTS:
+            case name if name in findings.WEBHOOK_ALERTS:
                 return self._inputs.bot() is None or board.memory != Memory()
-            case name if name in drift.STORE_ALERTS:
+            case name if name in findings.STORE_ALERTS:
                 return board.stats is not None
-            case drift.ROUTE_DOWN if alert.since < self._started_at:
+            case findings.ROUTE_DOWN if alert.since < self._started_at:
                 return self._uptime() > SETTLING
-            case drift.SECRET_MISMATCH if alert.since < self._started_at:
+            case findings.SECRET_MISMATCH if alert.since < self._started_at:
                 return board.rejections.covered(self._clock.monotonic())
         return True
 

@@ -26,7 +26,7 @@ from twr.edges.store import Identity, open_store
 from twr.edges.telegram import Telegram
 from twr.errors import StoreUnavailable
 from twr.services import probe
-from twr.services.probe import Board, Inputs, Outputs, Settings, Traffic, watch
+from twr.services.probe import Board, Inputs, Outputs, Settings, Traffic, leavings, watch
 from twr.services.probe.board import Window
 
 pytestmark = pytest.mark.anyio
@@ -917,10 +917,13 @@ def test_a_window_forgets() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_whoever_probes_ends_the_alerts_of_an_instance_that_is_gone(world: World) -> None:
+async def test_whoever_probes_ends_the_alerts_of_an_instance_that_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once, with the name of the one whose alert it was, and nobody else does."""
     world.shelf.texts["route_down/shop@vps-2"] = GOOD
     world.shelf.silences["vps-2"] = 301.0
+    monkeypatch.setattr(leavings, "WATCHED", 0.1)
     world.shelf.holder = "vps-3"
     async with world.watched():
         await world.evaluated()

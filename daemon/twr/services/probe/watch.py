@@ -18,8 +18,8 @@ from twr.core.matching import left_out
 from twr.core.text import kv
 from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
 from twr.errors import StoreError, TelegramError, TokenInvalid
-from twr.services.probe import leavings
 from twr.services.probe.board import Board, Traffic, masked
+from twr.services.probe.leavings import Leavings
 from twr.services.probe.ports import Bot, Inputs, Outputs, Settings
 
 EVALUATE_EVERY = 0.5
@@ -137,6 +137,7 @@ class _Watch:
         self._count_now = anyio.Event()
         self._unsaved = anyio.Event()
         self._named: Bot | None = None
+        self._leavings = Leavings(inputs.store, board.instance, clock)
 
     async def claim(self) -> None:
         """Find out, again and again, whether this is the instance that probes."""
@@ -170,9 +171,8 @@ class _Watch:
                 board.count_from_look(self._inputs.traffic())
 
     async def _clear_leavings(self, texts: Mapping[str, str]) -> None:
-        store, me, now = self._inputs.store, self._board.instance, self._clock.time()
         with suppress(StoreError):
-            for notice in await leavings.clear(store, texts, me, now):
+            for notice in await self._leavings.clear(texts):
                 self._post.send(notice, self._inputs.settings().repeat)
 
     async def yield_claim(self) -> None:

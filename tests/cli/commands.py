@@ -162,7 +162,8 @@ def _bury(pipe: Any, death: Death, now_ms: int) -> None:
     fields |= {"last_status": death.status, "last_error": death.error, "answer": death.answer}
     pipe.hset(job, mapping={**fields, "lane": death.lane, "died_ms": died})
     pipe.zadd(KEYS.dead_letters, {death.id: died})
-    pipe.hincrby(f"{KEYS.dead_letters}:counts", f"{route}/{death.reason}", 1)
+    for counter in ("dead-letter:counts", "died"):
+        pipe.hincrby(f"{KEYS.tag}:{counter}", f"{route}/{death.reason}", 1)
 
 
 def _chunks(deaths: Iterable[Death], size: int) -> Iterator[list[Death]]:
@@ -185,7 +186,9 @@ for n = ARGV[1], ARGV[2] - 1 do
     'last_status', 410, 'last_error', '410 Gone', 'answer', '', 'died_ms', at)
   redis.call('ZADD', tag .. ':dead-letter', at, id)
 end
-redis.call('HINCRBY', tag .. ':dead-letter:counts', 'support/permanent', ARGV[2] - ARGV[1])
+for _, counter in ipairs({':dead-letter:counts', ':died'}) do
+  redis.call('HINCRBY', tag .. counter, 'support/permanent', ARGV[2] - ARGV[1])
+end
 """
 
 

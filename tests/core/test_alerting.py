@@ -6,7 +6,7 @@ import pytest
 
 from twr.core import alerting
 from twr.core.alerting import Alert, Firing, Notice
-from twr.core.drift import Finding
+from twr.core.findings import Finding
 
 NOW = 1_790_000_000.0
 REPEAT = 4 * 3600.0

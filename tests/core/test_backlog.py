@@ -3,8 +3,8 @@
 import pytest
 
 from twr.core import backlog
-from twr.core.backlog import Deaths
-from twr.core.drift import Finding
+from twr.core.backlog import Deaths, Toll
+from twr.core.findings import Finding
 from twr.core.jobs import RouteStats, Stats
 
 NOW_MS = 1_790_000_000_000
@@ -68,7 +68,7 @@ def test_an_orphan_is_no_backlog_as_well() -> None:
     assert [finding.alert for finding in found] == ["route_orphaned"]
 
 
-def test_dead_letters_found_at_the_first_look_are_no_news() -> None:
+def test_dead_letters_from_before_the_first_look_are_no_news() -> None:
     """They died before anybody looked."""
     deaths = backlog.counted(Deaths(), {("shop", "expired"): 7}, NOW)
     assert list(backlog.death_findings(deaths)) == []
@@ -85,8 +85,8 @@ def test_new_dead_letters_are_counted_by_route_and_reason() -> None:
     ]
 
 
-def test_dead_letters_that_were_replayed_or_dropped_are_no_news() -> None:
-    """A falling count is good, and what comes after it counts from there."""
+def test_a_store_that_lost_its_count_is_no_news() -> None:
+    """What comes after a fallen count counts from there."""
     deaths = backlog.counted(Deaths(), {("shop", "expired"): 7}, NOW)
     deaths = backlog.counted(deaths, {}, NOW + 5)
     assert list(backlog.death_findings(deaths)) == []
@@ -115,7 +115,15 @@ def test_a_restart_neither_forgets_nor_repeats_dead_letters() -> None:
     assert list(backlog.death_findings(later)) == [
         Finding("dead_letters", "shop/attempts", (("count", 2),))
     ]
-    assert backlog.load_deaths(backlog.dump_deaths(backlog.counted(Deaths(), {}, NOW))).seen == {}
+    assert backlog.load_deaths(backlog.dump_deaths(backlog.counted(Deaths(), {}, NOW))).died == {}
+
+
+def test_what_the_store_held_of_another_count_is_no_count() -> None:
+    """The sizes that were kept before are forgotten, what was news of late is not."""
+    deaths = backlog.load_deaths(
+        '{"seen":{"a/expired":7},"news":{"a/expired":{"count":2,"last":5}}}'
+    )
+    assert deaths == Deaths(None, {"a/expired": Toll(2, 5.0)})
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "[]", '{"news": {"a": 1}}'])

@@ -4,8 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from twr.core import drift
-from twr.core.drift import Finding, Limits, Memory, Since, Streak, Wanted
+from twr.core import drift, findings, webhook_info
+from twr.core.drift import Limits, Memory, Since, Streak, Wanted
+from twr.core.findings import Finding
+from twr.core.text import utc
 from twr.core.update import DEFAULT_TYPES, TYPES
 
 URL = "https://panel-new.example/webhooks/telegram"
@@ -33,6 +35,16 @@ HEALTHY = Info()
 MOVED = "Wrong response from the webhook: 301 Moved Permanently"
 
 
+def unmasked(text: str) -> str:
+    """Where there is no secret."""
+    return text
+
+
+def mask(text: str) -> str:
+    """Takes the one secret out."""
+    return text.replace("hidden", "***")
+
+
 def looks(
     *told: Info,
     since: Since = BUSY,
@@ -45,7 +57,8 @@ def looks(
     """The memory after these answers, one a minute."""
     memory = memory or Memory()
     for number, info in enumerate(told):
-        memory = drift.observed(memory, info, wanted, limits, since, start + number * every)
+        webhook = webhook_info.remembered(info, unmasked)
+        memory = drift.observed(memory, webhook, wanted, limits, since, start + number * every)
     return memory
 
 
@@ -82,7 +95,7 @@ def test_nothing_is_wrong_with_a_healthy_webhook() -> None:
     ],
 )
 def test_a_url_that_differs_is_found_at_once(
-    wanted: str | None, told: str, detail: drift.Detail | None
+    wanted: str | None, told: str, detail: findings.Detail | None
 ) -> None:
     """One look is enough for a drifted or empty URL, and no password of one is shown."""
     want = replace(WANTED, url=wanted)
@@ -190,7 +203,7 @@ def test_an_error_is_remembered_when_telegram_has_forgotten_it() -> None:
     """setWebhook clears it at Telegram; the alert goes on saying it for its five minutes."""
     failed = Info(last_error_date=int(NOW), last_error_message=MOVED)
     memory = looks(HEALTHY, failed, HEALTHY, start=NOW - 60)
-    told = (("error", MOVED), ("at", drift.utc(NOW)))
+    told = (("error", MOVED), ("at", utc(NOW)))
     assert drift.webhook_findings(memory, WANTED) == (Finding("webhook_error", None, told),)
 
 
@@ -211,10 +224,34 @@ def test_a_new_error_keeps_the_alarm_alive() -> None:
 def test_a_restart_takes_no_old_error_for_a_new_one() -> None:
     """The memory survives as text: the same date is no news after it, a later one is."""
     failed = Info(last_error_date=int(NOW), last_error_message=MOVED)
-    memory = drift.load_memory(drift.dump_memory(looks(HEALTHY, failed, start=NOW - 60)))
+    memory = drift.load_memory(drift.dump_memory(looks(HEALTHY, failed, start=NOW - 60)), unmasked)
     assert alerts(looks(failed, memory=memory, start=NOW + 3600)) == []
     later = replace(failed, last_error_date=int(NOW) + 3000)
     assert alerts(looks(later, memory=memory, start=NOW + 3600)) == ["webhook_error"]
+
+
+@pytest.mark.parametrize("known", [URL, "https://u:hidden@h.example/x", "https://h.example/hidden"])
+def test_a_url_is_kept_without_its_secrets_and_compared_with_them(known: str) -> None:
+    """Whether it was kept so from the start, or is read as it once was kept."""
+    webhook = webhook_info.remembered(Info(url=known), mask)
+    old = drift.dump_memory(Memory(webhook=replace(webhook, url=known, url_digest=None)))
+    assert drift.load_memory(old, mask) == Memory(webhook=webhook)
+    assert "hidden" not in drift.dump_memory(Memory(webhook=webhook))
+    assert not drift.url_differs(webhook, replace(WANTED, url=known))
+    assert drift.url_differs(webhook, replace(WANTED, url=known.replace("hidden", "***") + "/"))
+
+
+def test_another_secret_in_the_url_is_another_url() -> None:
+    """Both look the same to people."""
+    first, second = (
+        webhook_info.remembered(
+            Info(url=f"https://h.example/{word}"), lambda text: "https://h.example/***"
+        )
+        for word in ("hidden", "secret")
+    )
+    assert first.url == second.url
+    assert drift.url_differs(first, replace(WANTED, url="https://h.example/secret"))
+    assert not drift.url_differs(second, replace(WANTED, url="https://h.example/secret"))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +259,7 @@ def test_a_restart_takes_no_old_error_for_a_new_one() -> None:
 )
 def test_a_memory_that_cannot_be_read_is_an_empty_one(text: str | None) -> None:
     """Whatever the store holds, the probe starts."""
-    assert drift.load_memory(text) == Memory()
+    assert drift.load_memory(text, unmasked) == Memory()
 
 
 def test_whatever_telegram_tells_can_be_stored_and_shown() -> None:
@@ -242,7 +279,7 @@ def test_whatever_telegram_tells_can_be_stored_and_shown() -> None:
     assert memory.webhook.max_connections == 0
     assert memory.webhook.last_error_date is None
     assert memory.webhook.last_error_message == "?" * 299 + "…"
-    assert drift.load_memory(drift.dump_memory(memory)) == memory
+    assert drift.load_memory(drift.dump_memory(memory), unmasked) == memory
 
 
 WITHOUT_POLLS = tuple(kind for kind in DEFAULT_TYPES if kind != "poll")
@@ -269,7 +306,7 @@ WITHOUT_POLLS = tuple(kind for kind in DEFAULT_TYPES if kind != "poll")
     ],
 )
 def test_allowed_updates_are_compared_as_sets(
-    wanted: tuple[str, ...] | None, told: tuple[str, ...] | None, detail: drift.Detail
+    wanted: tuple[str, ...] | None, told: tuple[str, ...] | None, detail: findings.Detail
 ) -> None:
     """Order is nothing, and none at all means Telegram's default."""
     want = replace(WANTED, allowed_updates=wanted)
@@ -286,7 +323,7 @@ def test_allowed_updates_are_compared_as_sets(
         (1, (("max_connections", 1), ("expected_max_connections", 40))),
     ],
 )
-def test_max_connections_are_compared(told: int | None, detail: drift.Detail) -> None:
+def test_max_connections_are_compared(told: int | None, detail: findings.Detail) -> None:
     """A number that Telegram does not tell is no difference."""
     found = drift.webhook_findings(looks(Info(max_connections=told)), WANTED)
     assert found == ((Finding("webhook_settings_drift", None, detail),) if detail else ())
@@ -481,4 +518,4 @@ def test_a_subject_becomes_fields(
     subject: str | None, expected: tuple[tuple[str, str], ...]
 ) -> None:
     """A route, or a route and a reason."""
-    assert drift.labels(subject) == expected
+    assert findings.labels(subject) == expected

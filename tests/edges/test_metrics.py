@@ -11,6 +11,7 @@ from twr.edges.metrics import Metrics
 
 LABELS = {
     "twr_build_info": {"version"},
+    "twr_bot_info": {"bot"},
     "twr_updates_received_total": {"outcome"},
     "twr_updates_rejected_total": {"reason"},
     "twr_deliveries_total": {"route", "outcome"},
@@ -85,6 +86,11 @@ def test_what_was_told_is_what_is_shown() -> None:
         value(metrics, "twr_queue_jobs", route="shop", state=state)
         for state in ("ready", "delayed", "processing", "waiting")
     ] == [1, 2, 3, 6]
+
+
+def test_the_name_of_the_bot_is_shown() -> None:
+    """So that a server of many bots tells them apart, without a label on each series."""
+    assert value(Metrics("1", "shop-bot"), "twr_bot_info", bot="shop-bot") == 1
 
 
 def test_the_unknown_is_not_shown_as_nought() -> None:

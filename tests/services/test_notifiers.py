@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -72,6 +72,10 @@ DRIFT_LINE = (
         (notice("resolved", "webhook_url_drift", subject=None), "ALERT resolved webhook_url_drift"),
         (notice(), "ALERT firing route_down route=shop failures=5"),
         (notice("resolved"), "ALERT resolved route_down route=shop"),
+        (
+            replace(notice("resolved"), instance="vps-2"),
+            "ALERT resolved route_down route=shop instance_gone=vps-2",
+        ),
         (
             notice("repeat"),
             "ALERT firing route_down route=shop failures=5 since=2026-09-21T14:13:20Z",

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from aiohttp import web
 from servers import Server
 from twr.core.alerting import Notice
 from twr.core.clock import Clock
-from twr.core.drift import Finding, Limits, Memory, Since, Wanted, Webhook, dump_memory
+from twr.core.drift import Limits, Memory, Since, Wanted, dump_memory
+from twr.core.findings import Finding
 from twr.core.jobs import RouteStats, Stats
 from twr.core.matching import Match, Rule
+from twr.core.webhook_info import Webhook
 from twr.double import TelegramDouble
 from twr.edges import notifiers
 from twr.edges.notifiers import Failure, Heartbeat, Sink
@@ -24,7 +26,7 @@ from twr.edges.store import Identity, open_store
 from twr.edges.telegram import Telegram
 from twr.errors import StoreUnavailable
 from twr.services import probe
-from twr.services.probe import Board, Inputs, Outputs, Settings, Traffic, watch
+from twr.services.probe import Board, Inputs, Outputs, Settings, Traffic, leavings, watch
 from twr.services.probe.board import Window
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +50,7 @@ class Shelf:
     hangs: bool = False
     found: Stats = field(default_factory=lambda: Stats(1000, (), {}))
     saves: int = 0
+    silences: dict[str, float | None] = field(default_factory=dict)
 
     async def ready(self) -> None:
         """Answer, or not."""
@@ -83,6 +86,11 @@ class Instance:
                 self.shelf.texts.pop(name, None)
             else:
                 self.shelf.texts[name] = text
+
+    async def silences(self, instances: Sequence[str]) -> Mapping[str, float | None]:
+        """For how long each has been silent; those that nothing is said of beat."""
+        await self.shelf.ready()
+        return {name: self.shelf.silences.get(name, 0.0) for name in instances}
 
     async def claim_probe(self, ttl: float) -> bool:
         """Whoever asks first has it, until the holder is taken away."""
@@ -584,6 +592,7 @@ async def test_what_waits_and_what_died_is_told(world: World) -> None:
         world.shelf.found = Stats(
             1_000_000,
             (waiting("shop", 3, 301.0), waiting("gone", 1, 2.0)),
+            {},
             {("shop", "attempts"): 2},
         )
         await world.until_told(
@@ -599,6 +608,34 @@ async def test_what_waits_and_what_died_is_told(world: World) -> None:
     assert "ALERT firing dead_letters route=shop reason=attempts count=2" in texts
     assert "ALERT firing route_backlog route=shop waiting=3 oldest_seconds=301" in texts
     assert "ALERT firing route_orphaned route=gone waiting=1 oldest_seconds=2" in texts
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_dies_again_is_told(world: World) -> None:
+    """As many dead letters as before are news where one was replayed and has died again."""
+    world.shelf.found = Stats(1, (), {("shop", "attempts"): 2}, {("shop", "attempts"): 2})
+    async with world.watched():
+        await world.until(lambda: world.board.stats is not None)
+        world.shelf.found = Stats(2, (), {("shop", "attempts"): 2}, {("shop", "attempts"): 3})
+        await world.until_told(("firing", "dead_letters"))
+    assert notifiers.line(world.notes.told[0]) == (
+        "ALERT firing dead_letters route=shop reason=attempts count=1"
+    )
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_dies_between_two_starts_is_told_once(world: World) -> None:
+    """A start counts from the last look of the process before it, as the store keeps it."""
+    async with world.watched():
+        await world.until(lambda: "probe:deaths" in world.shelf.texts)
+        await world.until(lambda: world.board.stats is not None)
+    world.shelf.found = Stats(2, (), {}, {("shop", "poison"): 1})
+    for _ in range(2):
+        world.board = Board(world.instance)
+        async with world.watched():
+            await world.until(lambda: world.board.stats is not None)
+            await world.evaluated()
+    assert world.notes.kinds == [("firing", "dead_letters")]
 
 
 @pytest.mark.usefixtures("quick")
@@ -817,7 +854,7 @@ def test_a_board_takes_only_what_it_can_read() -> None:
         "probe:deaths": "garbled",
         "probe:traffic@vps-2": "garbled",
     }
-    board.restore(texts, merge=False)
+    board.restore(texts, str, merge=False)
     board.hear(texts)
     assert set(board.shared) == {"webhook_pending"}
     assert set(board.own) == {"route_down/shop"}
@@ -831,10 +868,10 @@ def test_a_board_takes_only_what_it_can_read() -> None:
 def test_an_alert_that_is_over_does_not_come_back_from_the_store() -> None:
     """Our own alerts are read once; after that the board knows better."""
     board = Board("vps-1")
-    board.restore({"route_down/shop@vps-1": GOOD}, merge=False)
+    board.restore({"route_down/shop@vps-1": GOOD}, str, merge=False)
     (notice,) = board.step([], [], lambda alert: True, 60.0, 100.0)
     assert (notice.kind, notice.subject, notice.since) == ("resolved", "shop", 5.0)
-    board.restore({"route_down/shop@vps-1": GOOD, "webhook_pending": GOOD}, merge=False)
+    board.restore({"route_down/shop@vps-1": GOOD, "webhook_pending": GOOD}, str, merge=False)
     assert board.firing == {"webhook_pending"}
     assert board.unsaved() == {"route_down/shop@vps-1": None}
 
@@ -877,3 +914,51 @@ def test_a_window_forgets() -> None:
     assert window.covered(1300.0)
     assert window.growth(6, 1400.0) == 1
     assert window.growth(6, 1700.0) == 0
+
+
+@pytest.mark.usefixtures("quick")
+async def test_whoever_probes_ends_the_alerts_of_an_instance_that_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with the name of the one whose alert it was, and nobody else does."""
+    world.shelf.texts["route_down/shop@vps-2"] = GOOD
+    world.shelf.silences["vps-2"] = 301.0
+    monkeypatch.setattr(leavings, "WATCHED", 0.1)
+    world.shelf.holder = "vps-3"
+    async with world.watched():
+        await world.evaluated()
+        assert "route_down/shop@vps-2" in world.shelf.texts
+        world.shelf.holder = "vps-1"
+        await world.until_told(("resolved", "route_down"))
+        await world.evaluated()
+    assert [notifiers.line(it) for it in world.notes.told] == [
+        "ALERT resolved route_down route=shop instance_gone=vps-2"
+    ]
+    assert "route_down/shop@vps-2" not in world.shelf.texts
+
+
+@pytest.mark.usefixtures("quick")
+async def test_no_secret_of_a_url_is_kept_in_the_store(
+    double: TelegramDouble, world: World
+) -> None:
+    """The URL is compared all the same: with one of another secret it differs, with its own not."""
+    world.secret = "hidden-word"
+    double.set_webhook(f"{URL}/hidden-word")
+    world.settings = replace(SETTINGS, wanted=Wanted(f"{URL}/***", 40, None))
+    async with world.watched():
+        await world.until_told(("firing", "webhook_url_drift"))
+        world.settings = replace(SETTINGS, wanted=Wanted(f"{URL}/hidden-word", 40, None))
+        await world.until(lambda: ("resolved", "webhook_url_drift") in world.notes.kinds)
+    assert f"{URL}/***" in world.shelf.texts["probe:memory"]
+    assert "hidden-word" not in str(world.shelf.texts)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_secret_that_was_kept_in_the_store_is_taken_out(world: World) -> None:
+    """By whoever probes, also where nobody can be asked about the webhook any more."""
+    world.secret, world.bot = "hidden-word", None
+    kept = Memory(checked_at=5.0, webhook=Webhook(f"{URL}/hidden-word", 0))
+    world.shelf.texts["probe:memory"] = dump_memory(kept)
+    async with world.watched():
+        await world.until(lambda: "***" in world.shelf.texts["probe:memory"])
+    assert "hidden-word" not in str(world.shelf.texts)

@@ -32,6 +32,7 @@ class Picture:
     lanes: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     dead: dict[str, float] = field(default_factory=dict)
     counts: dict[str, str] = field(default_factory=dict)
+    died: dict[str, str] = field(default_factory=dict)
     expiry: dict[str, float] = field(default_factory=dict)
     routes: dict[str, str] = field(default_factory=dict)
     seen: dict[int, bytes] = field(default_factory=dict)
@@ -100,6 +101,7 @@ READ: dict[str, tuple[str, Callable[[object], Any]] | None] = {
     "expiry": ("expiry", _scores),
     "dead-letter": ("dead", _scores),
     "dead-letter:counts": ("counts", _texts),
+    "died": ("died", _texts),
     "instance:*": None,
     "alerts": None,
     "probe": None,
@@ -273,6 +275,9 @@ def _dead_letters_are_counted(picture: Picture) -> Iterator[str]:
     counts = {name: int(count) for name, count in picture.counts.items()}
     if counts != dict(found):
         yield f"dead letters are {dict(found)}, counted {counts}"
+    for name, count in counts.items():
+        if count > int(picture.died.get(name, 0)):
+            yield f"{name}: {count} dead letters, but {picture.died.get(name, 0)} died"
 
 
 def _marks_are_set(picture: Picture) -> Iterator[str]:

@@ -188,3 +188,28 @@ async def test_what_a_target_said_is_read_as_text(world: World) -> None:
         "Verbindung läuft ab",
         "❌",
     )
+
+
+async def test_a_letter_that_dies_again_is_counted_again(world: World) -> None:
+    """Whatever is replayed, dropped or trimmed: how many died never falls."""
+    await bury(world, range(3), "a")
+    await world.store.dead_letters.replay("0/a", "a", ordered=False)
+    await world.kill(await world.take("a"))
+    await world.store.dead_letters.drop(["1/a"])
+    await world.store.dead_letters.trim(3600, 1)
+    stats = await world.store.stats()
+    assert (stats.dead, stats.died) == ({("a", "permanent"): 1}, {("a", "permanent"): 4})
+    await world.check()
+
+
+async def test_every_way_to_die_is_counted(world: World) -> None:
+    """By route and reason, where it is decided."""
+    await world.accept(arrival(1, Destination("a", True, 0)), arrival(2, "b"), arrival(3, "c"))
+    await world.let_expire(2)
+    await world.store.sweep()
+    await world.kill(await world.take("c"), "attempts")
+    assert (await world.store.stats()).died == {
+        ("a", "overflow"): 1,
+        ("b", "expired"): 1,
+        ("c", "attempts"): 1,
+    }

@@ -332,3 +332,15 @@ async def test_two_instances_share_a_lane_in_order(world: World) -> None:
     assert (await world.claim("a", 9, by=other)).jobs == ()
     await world.settle(Settle("delivered", job.id, job.token))
     assert (await world.take("a", by=other)).id == "2/a"
+
+
+async def test_how_long_an_instance_has_been_silent(world: World) -> None:
+    """By the store's clock; nothing is known of one that never beat."""
+    await start(world)
+    await world.process("m1", "vps-2").beat([], take_over=True)
+    await world.let_heartbeat_lapse("vps-2")
+    found = await world.store.silences(["vps-1", "vps-2", "vps-3"])
+    assert list(found) == ["vps-1", "vps-2", "vps-3"]
+    assert 0 <= (found["vps-1"] or 0.0) < 5
+    assert 60 <= (found["vps-2"] or 0.0) < 65
+    assert found["vps-3"] is None

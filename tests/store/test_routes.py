@@ -28,6 +28,7 @@ async def test_stats_count_what_waits_where(world: World) -> None:
     assert abs(stats.now_ms - await world.now()) < 5000
     assert 0 <= stats.now_ms - served < 5000
     assert stats.dead == {("a", "attempts"): 1}
+    assert stats.died == {("a", "attempts"): 1}
 
 
 async def test_move_takes_waiting_work_along_in_order(world: World) -> None:

@@ -16,7 +16,7 @@ from servers import Server
 from system.harness import message
 from system.watched import PUBLIC, Stamped, Watched, watched
 from targets import Target, answering, by_turns, cutting, held, reply, saying
-from twr.core import drift
+from twr.core import drift, findings
 from twr.edges import front
 from until import until
 
@@ -140,40 +140,40 @@ class Case:
 
 
 CASES = {
-    drift.URL_DRIFT: Case(url_drift, rf"expected=https://{PUBLIC}/hook actual={ELSEWHERE}"),
-    drift.PENDING: Case(pending, "pending=1 accepted=0"),
-    drift.ERROR: Case(
+    findings.URL_DRIFT: Case(url_drift, rf"expected=https://{PUBLIC}/hook actual={ELSEWHERE}"),
+    findings.PENDING: Case(pending, "pending=1 accepted=0"),
+    findings.ERROR: Case(
         error,
         r'error="Wrong response from the webhook: 500 {<b>} x=\\"1\\" ALERT" at=20[-0-9T:]+Z',
     ),
-    drift.SETTINGS_DRIFT: Case(settings_drift, "max_connections=7 expected_max_connections=40"),
-    drift.SECRET_MISMATCH: Case(secret_mismatch, r'unauthorized=\d hint=".*secret_token.*"'),
-    drift.UNREACHABLE: Case(unreachable, 'error=".* answers 200 with HTML: .*"', chat=False),
-    drift.TOKEN_INVALID: Case(token_invalid, 'error="Telegram refused: 401 .*"', chat=False),
-    drift.ROUTE_DOWN: Case(
+    findings.SETTINGS_DRIFT: Case(settings_drift, "max_connections=7 expected_max_connections=40"),
+    findings.SECRET_MISMATCH: Case(secret_mismatch, r'unauthorized=\d hint=".*secret_token.*"'),
+    findings.UNREACHABLE: Case(unreachable, 'error=".* answers 200 with HTML: .*"', chat=False),
+    findings.TOKEN_INVALID: Case(token_invalid, 'error="Telegram refused: 401 .*"', chat=False),
+    findings.ROUTE_DOWN: Case(
         route_down,
         r"route=shop target=http://127\.0\.0\.1:\d+/telegram/updates",
         {"delivery": {"breaker": {"failures": 2, "cooldown": "100ms"}}},
     ),
-    drift.ROUTE_BACKLOG: Case(
+    findings.ROUTE_BACKLOG: Case(
         backlog,
         r"route=shop waiting=1 oldest_seconds=\d+",
         {"alerts": {"backlog": "1s"}, "delivery": {"timeout": "60s"}},
     ),
-    drift.ROUTE_ORPHANED: Case(
+    findings.ROUTE_ORPHANED: Case(
         orphaned,
         r"route=shop waiting=1 oldest_seconds=\d+",
         {"delivery": {"backoff": {"first": "3s", "jitter": 0}}},
     ),
-    drift.DEAD_LETTERS: Case(dead_letters, "route=shop reason=permanent count=1"),
-    drift.CONFIG_INVALID: Case(config_invalid, 'error=".*twr.yaml:.*listne.*"'),
+    findings.DEAD_LETTERS: Case(dead_letters, "route=shop reason=permanent count=1"),
+    findings.CONFIG_INVALID: Case(config_invalid, 'error=".*twr.yaml:.*listne.*"'),
 }
 
 
 def test_every_alert_has_a_case() -> None:
     """No alert is left without a test; the one of the store needs a store to stop."""
-    alerts = drift.WEBHOOK_ALERTS | drift.STORE_ALERTS | drift.LOCAL_ALERTS
-    assert set(CASES) | {drift.STORE_DOWN} == alerts
+    alerts = findings.WEBHOOK_ALERTS | findings.STORE_ALERTS | findings.LOCAL_ALERTS
+    assert set(CASES) | {findings.STORE_DOWN} == alerts
 
 
 async def check_once(world: Watched, alert: str, case: Case) -> None:
@@ -205,7 +205,7 @@ async def test_a_store_that_is_down_is_told_of(short_path: Path, own_server: Ser
 
     case = Case(store_down, r'error="the store is not available: .*"')
     async with watched(short_path, store_url=own_server.url) as world:
-        await check_once(world, drift.STORE_DOWN, case)
+        await check_once(world, findings.STORE_DOWN, case)
 
 
 @pytest.mark.parametrize("alert", CASES)
@@ -219,7 +219,7 @@ async def test_a_restart_neither_repeats_nor_forgets(short_path: Path) -> None:
     """After a stop or a kill an alert goes on silently; one that ended meanwhile is told."""
     async with watched(short_path) as world:
         world.register(ELSEWHERE)
-        await world.tells(("firing", drift.URL_DRIFT))
+        await world.tells(("firing", findings.URL_DRIFT))
         (before,) = (await world.daemon.status())["alerts"]
         assert await world.daemon.stop() == 0
         await world.daemon.start()
@@ -228,11 +228,11 @@ async def test_a_restart_neither_repeats_nor_forgets(short_path: Path) -> None:
         await world.daemon.start()
         await world.looks(3)
         assert (await world.daemon.status())["alerts"] == [before]
-        await world.tells(("firing", drift.URL_DRIFT))
+        await world.tells(("firing", findings.URL_DRIFT))
         assert await world.daemon.stop() == 0
         world.register()
         await world.daemon.start()
-        await world.tells(("firing", drift.URL_DRIFT), ("resolved", drift.URL_DRIFT))
+        await world.tells(("firing", findings.URL_DRIFT), ("resolved", findings.URL_DRIFT))
 
 
 async def test_a_started_daemon_looks_at_once_after_a_kill(short_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_an_alert_goes_out_within_a_second_of_the_look(short_path: Path) -
         assert isinstance(calls, Stamped)
         assert isinstance(sent, Stamped)
         world.register(ELSEWHERE)
-        await world.tells(("firing", drift.URL_DRIFT))
+        await world.tells(("firing", findings.URL_DRIFT))
         told = max(world.sink.received[0].at, sent.times[0])
         looks = [
             at
@@ -301,10 +301,10 @@ async def test_a_sink_that_is_down_is_one_line(short_path: Path) -> None:
         expected = []
         for _ in range(3):
             world.register(ELSEWHERE)
-            expected.append(("firing", drift.URL_DRIFT))
+            expected.append(("firing", findings.URL_DRIFT))
             await until(lambda: world.chat == expected, 10, f"{expected} in the chat")
             world.register()
-            expected.append(("resolved", drift.URL_DRIFT))
+            expected.append(("resolved", findings.URL_DRIFT))
             await until(lambda: world.chat == expected, 10, f"{expected} in the chat")
         await until(lambda: world.daemon.logged("sink webhook unavailable"), 10, "the line")
         await world.looks(10)
@@ -320,7 +320,7 @@ async def test_the_heartbeat_beats_while_updates_can_come(short_path: Path) -> N
     async with watched(short_path) as world:
         await world.heartbeat.has(3)
         world.register(ELSEWHERE)
-        await world.tells(("firing", drift.URL_DRIFT))
+        await world.tells(("firing", findings.URL_DRIFT))
         await world.looks(1)
         beats = len(world.heartbeat.received)
         await world.looks(4)
@@ -345,7 +345,7 @@ async def test_what_a_sink_is_sent(short_path: Path) -> None:
     """The JSON of a notice, with the headers that were configured."""
     async with watched(short_path) as world:
         world.register(ELSEWHERE)
-        await world.tells(("firing", drift.URL_DRIFT))
+        await world.tells(("firing", findings.URL_DRIFT))
         (request,) = world.sink.received
         payload = request.update
     assert request.header("Authorization") == "sink-secret-2"
@@ -354,10 +354,10 @@ async def test_what_a_sink_is_sent(short_path: Path) -> None:
     assert payload == {
         "status": "firing",
         "repeat": False,
-        "alert": drift.URL_DRIFT,
+        "alert": findings.URL_DRIFT,
         "detail": {"expected": f"https://{PUBLIC}/hook", "actual": ELSEWHERE},
         "sender": "main@vps-1",
         "text": (
-            f"ALERT firing {drift.URL_DRIFT} expected=https://{PUBLIC}/hook actual={ELSEWHERE}"
+            f"ALERT firing {findings.URL_DRIFT} expected=https://{PUBLIC}/hook actual={ELSEWHERE}"
         ),
     }

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from leaks import leaks
-from system.telling import INLINE, SECRETS, TEXT, Kind, Scene, arguments, locked
+from system.repeating import INLINE, SECRETS, TEXT, locked
+from system.telling import Kind, Scene, arguments
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

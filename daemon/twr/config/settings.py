@@ -120,7 +120,9 @@ class Section(BaseModel):
 class BotSettings(Section):
     """The bot and its public webhook."""
 
-    name: _Name = _key("main", "Names the bot's keys in the store, and its metrics")
+    name: _Name = _key(
+        "main", "Names the bot's keys in the store, and the bot in the metric twr_bot_info"
+    )
     token_env: _Variable | None = _key(
         None,
         "Variable with the bot token, default BOT_TOKEN; without it no probe, no webhook commands",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from twr.core.drift import Detail, Finding
+from twr.core.findings import Detail, Finding
 
 Kind = Literal["firing", "repeat", "resolved"]
 
@@ -27,7 +27,10 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell people. `since` is when the alert began, `at` is now, in unix seconds."""
+    """Something to tell people. `since` is when the alert began, `at` is now, in unix seconds.
+
+    `instance` is the one whose alert it was, where it is over because that one is gone.
+    """
 
     kind: Kind
     alert: str
@@ -35,6 +38,7 @@ class Notice:
     detail: Detail
     since: float
     at: float
+    instance: str | None = None
 
 
 Firing = Mapping[str, Alert]
@@ -63,7 +67,7 @@ def step(
     notices: list[Notice] = []
     for name, alert in firing.items():
         if name not in found and judged(alert):
-            notices.append(_notice("resolved", replace(alert, detail=()), now))
+            notices.append(over(alert, now))
             continue
         after[name], due = _kept(alert, found.get(name), repeat, now)
         if due:
@@ -73,6 +77,11 @@ def step(
             after[name] = Alert(finding.alert, finding.subject, now, now, finding.detail)
             notices.append(_notice("firing", after[name], now))
     return after, tuple(notices)
+
+
+def over(alert: Alert, now: float) -> Notice:
+    """What is told once when `alert` is over; its details were told before."""
+    return _notice("resolved", replace(alert, detail=()), now)
 
 
 def _kept(alert: Alert, finding: Finding | None, repeat: float, now: float) -> tuple[Alert, bool]:

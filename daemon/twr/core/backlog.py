@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
-from twr.core.drift import DEAD_LETTERS, ROUTE_BACKLOG, ROUTE_ORPHANED, Finding
+from twr.core.findings import DEAD_LETTERS, ROUTE_BACKLOG, ROUTE_ORPHANED, Finding
 from twr.core.jobs import RouteStats, Stats
 
 DEATHS_QUIET = 3600.0
@@ -45,12 +45,12 @@ class Toll:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """The dead letters at the last look (None: there was none yet), and the news of late.
+    """How many had died at the last look (None: there was none yet), and the news of late.
 
     Both by `route/reason`.
     """
 
-    seen: Mapping[str, int] | None = None
+    died: Mapping[str, int] | None = None
     news: Mapping[str, Toll] = field(default_factory=dict)
 
 
@@ -70,21 +70,21 @@ def load_deaths(text: str | None) -> Deaths:
         return Deaths()
 
 
-def counted(deaths: Deaths, dead: Mapping[tuple[str, str], int], now: float) -> Deaths:
-    """The deaths after a look that found `dead` letters by (route, reason).
+def counted(deaths: Deaths, died: Mapping[tuple[str, str], int], now: float) -> Deaths:
+    """The deaths after a look at how many ever `died`, by (route, reason).
 
-    What was there at the first look is no news, and fewer than before (replayed, dropped,
-    trimmed) is none either.
+    What had died before the first look is no news, and fewer than before (a store that lost
+    its data) is none either.
     """
-    seen = {f"{route}/{reason}": count for (route, reason), count in dead.items()}
+    totals = {f"{route}/{reason}": count for (route, reason), count in died.items()}
     news = {name: toll for name, toll in deaths.news.items() if now - toll.last < DEATHS_QUIET}
-    if deaths.seen is not None:
-        for name, count in seen.items():
-            fresh = count - deaths.seen.get(name, 0)
+    if deaths.died is not None:
+        for name, count in totals.items():
+            fresh = count - deaths.died.get(name, 0)
             if fresh > 0:
                 before = news[name].count if name in news else 0
                 news[name] = Toll(before + fresh, now)
-    return Deaths(seen, news)
+    return Deaths(totals, news)
 
 
 def death_findings(deaths: Deaths) -> Iterator[Finding]:

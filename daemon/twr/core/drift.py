@@ -1,38 +1,29 @@
-"""What is wrong with the webhook, as Telegram tells it; and what a finding is.
+"""What is wrong with the webhook, given what Telegram told of it by and by.
 
 Each look at Telegram (`observed`, `missed`, `rejected`) turns a Memory into the next one;
 `webhook_findings` reads from it what is wrong now. A Memory outlives the process as a short
 JSON text, so that a restart takes no old error for a new one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Protocol
-from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
+from twr.core.findings import (
+    ERROR,
+    PENDING,
+    SECRET_MISMATCH,
+    SETTINGS_DRIFT,
+    TOKEN_INVALID,
+    UNREACHABLE,
+    URL_DRIFT,
+    Detail,
+    Finding,
+)
 from twr.core.matching import effective_types
-from twr.core.text import clip
-
-URL_DRIFT = "webhook_url_drift"
-PENDING = "webhook_pending"
-ERROR = "webhook_error"
-SETTINGS_DRIFT = "webhook_settings_drift"
-SECRET_MISMATCH = "webhook_secret_mismatch"
-UNREACHABLE = "telegram_unreachable"
-TOKEN_INVALID = "telegram_token_invalid"
-ROUTE_DOWN = "route_down"
-ROUTE_BACKLOG = "route_backlog"
-ROUTE_ORPHANED = "route_orphaned"
-DEAD_LETTERS = "dead_letters"
-STORE_DOWN = "store_down"
-CONFIG_INVALID = "config_invalid"
-
-WEBHOOK_ALERTS = frozenset({URL_DRIFT, PENDING, ERROR, SETTINGS_DRIFT, UNREACHABLE, TOKEN_INVALID})
-STORE_ALERTS = frozenset({ROUTE_BACKLOG, ROUTE_ORPHANED, DEAD_LETTERS})
-LOCAL_ALERTS = frozenset({SECRET_MISMATCH, ROUTE_DOWN, STORE_DOWN, CONFIG_INVALID})
+from twr.core.text import utc
+from twr.core.webhook_info import MAX_ERROR, Webhook, digest, plain, sealed, shown_url
 
 ERROR_QUIET = 300.0
 """Seconds without a new error after which `webhook_error` and a secret mismatch are over."""
@@ -47,60 +38,6 @@ REJECTIONS = 5
 """Answers of 401 within REJECTIONS_WINDOW seconds that are an alert in themselves."""
 
 REJECTIONS_WINDOW = 300.0
-
-MAX_ERROR = 300
-"""Characters of an error text that are remembered and shown."""
-
-MAX_URL = 2048
-MAX_NUMBER = 2**31 - 1
-
-MAX_DATE = 253402300799
-"""The last second of the year 9999; a date beyond it is none."""
-
-Detail = tuple[tuple[str, str | int | float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is wrong now.
-
-    `subject` tells findings of one alert apart: a route, for dead letters `route/reason`.
-    `detail` is for the reader, in the order of the log line.
-    """
-
-    alert: str
-    subject: str | None = None
-    detail: Detail = ()
-
-
-def labels(subject: str | None) -> tuple[tuple[str, str], ...]:
-    """The parts of a subject as fields of a log line."""
-    if subject is None:
-        return ()
-    route, slash, reason = subject.partition("/")
-    return (("route", route), ("reason", reason)) if slash else (("route", route),)
-
-
-class Told(Protocol):
-    """What getWebhookInfo told: dates in unix seconds, no `url` is "".
-
-    `allowed_updates` is None where Telegram's default holds.
-    """
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def pending_update_count(self) -> int: ...
-    @property
-    def ip_address(self) -> str | None: ...
-    @property
-    def last_error_date(self) -> int | None: ...
-    @property
-    def last_error_message(self) -> str | None: ...
-    @property
-    def max_connections(self) -> int | None: ...
-    @property
-    def allowed_updates(self) -> tuple[str, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +67,6 @@ class Since:
 
     accepted: int
     unauthorized: int
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """The last answer of getWebhookInfo, as far as it is remembered."""
-
-    url: str
-    pending: int
-    ip_address: str | None = None
-    last_error_date: int | None = None
-    last_error_message: str | None = None
-    max_connections: int | None = None
-    allowed_updates: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,19 +118,21 @@ def dump_memory(memory: Memory) -> str:
     return _MEMORY.dump_json(memory, exclude_defaults=True).decode()
 
 
-def load_memory(text: str | None) -> Memory:
-    """The memory in `text`; an empty one where it cannot be read."""
+def load_memory(text: str | None, mask: Callable[[str], str]) -> Memory:
+    """The memory in `text`; an empty one where it cannot be read. `mask` takes secrets out."""
     try:
-        return _MEMORY.validate_json(text or "{}")
+        memory = _MEMORY.validate_json(text or "{}")
     except ValidationError:
         return Memory()
+    webhook = memory.webhook
+    return memory if webhook is None else replace(memory, webhook=sealed(webhook, mask))
 
 
 def observed(
-    memory: Memory, told: Told, wanted: Wanted, limits: Limits, since: Since, now: float
+    memory: Memory, webhook: Webhook, wanted: Wanted, limits: Limits, since: Since, now: float
 ) -> Memory:
     """The memory after an answer of getWebhookInfo; `since` counts from the last look."""
-    before, webhook = memory.webhook, _webhook(told)
+    before = memory.webhook
     fresh_error = before is not None and _error_advanced(before, webhook, now)
     moved = before is not None and _moved(before, webhook)
     fire, rest = limits.fire_after, limits.resolve_after
@@ -231,7 +157,7 @@ def observed(
 def missed(memory: Memory, limits: Limits, reason: str) -> Memory:
     """The memory after a look that got no usable answer; all else stays as it was."""
     streak = memory.unreachable.after(True, limits.fire_after, limits.resolve_after)
-    return replace(memory, unreachable=streak, failure=_text(reason, MAX_ERROR))
+    return replace(memory, unreachable=streak, failure=plain(reason, MAX_ERROR))
 
 
 def rejected(memory: Memory, limits: Limits, reason: str) -> Memory:
@@ -240,7 +166,7 @@ def rejected(memory: Memory, limits: Limits, reason: str) -> Memory:
         memory,
         unreachable=memory.unreachable.after(False, limits.fire_after, limits.resolve_after),
         token=memory.token.after(True, 1, limits.resolve_after),
-        failure=_text(reason, MAX_ERROR),
+        failure=plain(reason, MAX_ERROR),
     )
 
 
@@ -302,48 +228,7 @@ def _mismatch(fires: bool, unauthorized: int) -> tuple[Finding, ...]:
 
 def url_differs(webhook: Webhook, wanted: Wanted) -> bool:
     """Whether Telegram sends updates elsewhere, or nowhere."""
-    return not webhook.url or (wanted.url is not None and webhook.url != wanted.url)
-
-
-def utc(seconds: float) -> str:
-    """Unix seconds as a UTC time, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def shown_url(url: str) -> str:
-    """`url` without the user and password it may hold."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "(not a URL)"
-    login, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"***@{host}").geturl() if at and login else url
-
-
-def _webhook(told: Told) -> Webhook:
-    """The answer within bounds, so that it can be stored, counted and shown whatever it was."""
-    kinds = told.allowed_updates
-    return Webhook(
-        url=_text(told.url, MAX_URL),
-        pending=_number(told.pending_update_count),
-        ip_address=_text(told.ip_address or "", MAX_ERROR) or None,
-        last_error_date=_date(told.last_error_date),
-        last_error_message=_text(told.last_error_message or "", MAX_ERROR) or None,
-        max_connections=None if told.max_connections is None else _number(told.max_connections),
-        allowed_updates=None if kinds is None else tuple(_text(it, MAX_ERROR) for it in kinds),
-    )
-
-
-def _text(told: str, limit: int) -> str:
-    return clip(told, limit).encode(errors="replace").decode()
-
-
-def _number(told: int) -> int:
-    return min(max(told, 0), MAX_NUMBER)
-
-
-def _date(told: int | None) -> int | None:
-    return told if told is not None and 0 < told <= MAX_DATE else None
+    return not webhook.url or (wanted.url is not None and webhook.url_digest != digest(wanted.url))
 
 
 def _held(since: float | None, now: float, seconds: float) -> float | None:
@@ -360,7 +245,8 @@ def _error_advanced(before: Webhook, webhook: Webhook, now: float) -> bool:
 def _moved(before: Webhook, webhook: Webhook) -> bool:
     """Whether the same URL has come to lead to another address."""
     known = before.ip_address is not None and webhook.ip_address is not None
-    return known and before.url == webhook.url and before.ip_address != webhook.ip_address
+    same = before.url_digest == webhook.url_digest
+    return known and same and before.ip_address != webhook.ip_address
 
 
 def _too_many_pending(webhook: Webhook, limits: Limits, since: Since) -> bool:

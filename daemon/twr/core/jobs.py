@@ -188,11 +188,15 @@ class RouteStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """All routes the store knows, and dead letters by route and reason."""
+    """All routes the store knows, and dead letters by route and reason.
+
+    `dead` are those there are; `died` is how often one was made, which never falls.
+    """
 
     now_ms: int
     routes: tuple[RouteStats, ...]
     dead: dict[tuple[str, str], int]
+    died: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

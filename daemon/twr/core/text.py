@@ -1,7 +1,8 @@
-"""Text for people: log fields, quoting of what came from outside."""
+"""Text for people: log fields, times, quoting of what came from outside."""
 
 import json
 import re
+from datetime import UTC, datetime
 
 _UNSAFE = re.compile(
     r"[^\x20-\x7e\xa1-\U0010ffff]"  # control characters
@@ -32,6 +33,11 @@ def clip(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return text[: limit - 1] + "…" if limit > 0 else ""
+
+
+def utc(seconds: float) -> str:
+    """Unix seconds as a UTC time, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _escaped(match: re.Match[str]) -> str:

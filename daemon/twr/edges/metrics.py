@@ -36,12 +36,16 @@ Child = TypeVar("Child", Counter, Gauge, Histogram)
 
 
 class Metrics:
-    """All metrics; `route`, `outcome` and the like become labels as they are."""
+    """All metrics; `route`, `outcome` and the like become labels as they are.
 
-    def __init__(self, version: str) -> None:
+    `bot` is its name in the configuration, a label of one series that others can be joined with.
+    """
+
+    def __init__(self, version: str, bot: str = "main") -> None:
         self._registry = registry = CollectorRegistry()
         _Process(registry=registry)
         Info("twr_build", "The running version.", registry=registry).info({"version": version})
+        Info("twr_bot", "Whose webhook it is.", registry=registry).info({"bot": bot})
         self._ingress(registry)
         self._routes(registry)
         self._store(registry)

@@ -18,8 +18,8 @@ from twr import pace
 from twr.core.alerting import Notice
 from twr.core.backoff import Backoff, delay, retry_after
 from twr.core.clock import Clock
-from twr.core.drift import labels, utc
-from twr.core.text import clip, escape, kv
+from twr.core.findings import labels
+from twr.core.text import clip, escape, kv, utc
 from twr.errors import TelegramRefused, TokenInvalid, TwrError
 
 NOTICE = 25
@@ -167,7 +167,7 @@ def payload(notice: Notice, sender: str) -> Mapping[str, Any]:
         "status": "resolved" if notice.kind == "resolved" else "firing",
         "repeat": notice.kind == "repeat",
         "alert": notice.alert,
-        **dict(labels(notice.subject)),
+        **dict(_labels(notice)),
         "detail": dict(notice.detail),
         "since": utc(notice.since),
         "at": utc(notice.at),
@@ -353,7 +353,12 @@ def _refusal(refused: TelegramRefused) -> Failure:
 
 def _fields(notice: Notice) -> list[tuple[str, object]]:
     detail = notice.detail if notice.kind != "resolved" else ()
-    return [*labels(notice.subject), *detail]
+    return [*_labels(notice), *detail]
+
+
+def _labels(notice: Notice) -> list[tuple[str, str]]:
+    gone = [] if notice.instance is None else [("instance_gone", notice.instance)]
+    return [*labels(notice.subject), *gone]
 
 
 def _clipped(value: object) -> str:

@@ -8,8 +8,8 @@ import anyio
 
 from twr.config import Config, Secrets
 from twr.core.clock import Clock
-from twr.core.drift import shown_url
 from twr.core.text import clip, escape
+from twr.core.webhook_info import shown_url
 from twr.core.webhook_url import is_official, refusal
 from twr.edges.front import Answer
 from twr.edges.telegram import WebhookInfo

@@ -70,7 +70,7 @@ class Daemon:
             Embedded(config.store.dir, config.store.max_memory) if config.store.embedded else None
         )
         self._store = self._open_store(config, secrets)
-        metrics = Metrics(given.version)
+        metrics = Metrics(given.version, config.bot.name)
         self._process = Process(given.clock, metrics, self._store, config.bot.username)
         self._delivery = Delivery(self._delivery_dependencies())
         self._process.delivery = self._delivery

@@ -7,7 +7,7 @@ import anyio
 
 from twr.core.beats import Beats
 from twr.core.clock import Clock
-from twr.core.drift import CONFIG_INVALID, ROUTE_DOWN, STORE_DOWN, Finding
+from twr.core.findings import CONFIG_INVALID, ROUTE_DOWN, STORE_DOWN, Finding
 from twr.core.fitness import Fitness, judge
 from twr.core.text import kv
 from twr.edges.metrics import Metrics

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from twr.core.drift import utc
 from twr.core.jobs import RouteStats, Stats
+from twr.core.text import utc
 from twr.edges.metrics import Metrics
 from twr.errors import StoreError
 from twr.services.delivery import RunningRoute

@@ -179,13 +179,9 @@ class Store:
 
     async def stats(self) -> Stats:
         """What waits where. Costs the same whatever the number of jobs."""
-        now_ms, *routes, counts = await self._client.run("stats", resend=True)
-        dead: dict[tuple[str, str], int] = {}
-        for name, count in zip(counts[::2], counts[1::2], strict=True):
-            route, _, reason = name.decode().rpartition("/")
-            if int(count) > 0:
-                dead[route, reason] = int(count)
-        return Stats(now_ms, tuple(_route_stats(fields) for fields in routes), dead)
+        now_ms, *routes, dead, died = await self._client.run("stats", resend=True)
+        counted = tuple(_route_stats(fields) for fields in routes)
+        return Stats(now_ms, counted, _by_reason(dead), _by_reason(died))
 
     async def move(self, old: str, new: str, *, ordered: bool) -> tuple[int, int]:
         """Move waiting work to another route; how many were moved and how many had to stay.
@@ -227,6 +223,19 @@ class Store:
         if await self._client.call(redis.get(key)) != me.encode():
             return False
         return bool(await self._client.call(redis.pexpire(key, ttl_ms)))
+
+    async def silences(self, instances: Sequence[str]) -> dict[str, float | None]:
+        """For how many seconds each instance has not beaten; None for one that is not known (any
+        more: that takes a month)."""
+        pipe = self._client.redis.pipeline(transaction=False)
+        for instance in instances:
+            pipe.hget(self._keys.instance(instance), "heartbeat")
+        now_ms = await self._now_ms()
+        beats = await self._client.call(pipe.execute())
+        return {
+            name: None if beat is None else max(0, now_ms - int(beat)) / 1000
+            for name, beat in zip(instances, beats, strict=True)
+        }
 
     async def load_username(self) -> str | None:
         """The bot's username, if it was ever learnt."""
@@ -297,6 +306,15 @@ def _route_stats(fields: Sequence[Any]) -> RouteStats:
         name.decode(), int(served), int(ready), int(delayed), int(processing), int(waiting),
         None if oldest_ms < 0 else oldest_ms, int(suspects),
     )  # fmt: skip
+
+
+def _by_reason(flat: Sequence[bytes]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for name, count in zip(flat[::2], flat[1::2], strict=True):
+        route, _, reason = name.decode().rpartition("/")
+        if int(count) > 0:
+            found[route, reason] = int(count)
+    return found
 
 
 def open_store(url: str, *, prefix: str, bot: str, identity: Identity, dedup_ttl: float) -> Store:

@@ -26,6 +26,9 @@ class Keys:
     def route(self, route: str, name: str) -> str:
         return f"{self.tag}:route:{route}:{name}"
 
+    def instance(self, name: str) -> str:
+        return f"{self.tag}:instance:{name}"
+
     @property
     def dead_letters(self) -> str:
         return f"{self.tag}:dead-letter"

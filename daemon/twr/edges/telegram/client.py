@@ -17,9 +17,9 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from twr.core.drift import MAX_URL
 from twr.core.masking import Mask
 from twr.core.text import clip, escape
+from twr.core.webhook_info import MAX_URL
 from twr.edges.telegram.proxy import Proxy, proxy_failure, read_proxy, system_reason
 from twr.errors import ConfigError, Problem, TelegramRefused, TelegramUnreachable, TokenInvalid
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twr.core import alerting, backlog, drift
+from twr.core import alerting, backlog, drift, findings, webhook_info
 from twr.core.alerting import Alert, Firing, Notice
-from twr.core.drift import Finding, Memory, Since, Wanted
+from twr.core.drift import Memory, Since, Wanted
+from twr.core.findings import Finding
 from twr.core.jobs import Stats
-from twr.core.text import kv
+from twr.core.text import kv, utc
 
 MEMORY = "probe:memory"
 DEATHS = "probe:deaths"
@@ -43,6 +44,7 @@ class Board:
         self.own: Firing = {}
         self.shared: Firing = {}
         self.rejections = Window(drift.REJECTIONS_WINDOW)
+        self.instance = instance
         self._suffix = f"@{instance}"
         self._saved: dict[str, str] = {}
         self._published = Traffic()
@@ -50,16 +52,19 @@ class Board:
         self._counted: dict[str, Traffic] = {}
         self._counted_at: float | None = None
 
-    def restore(self, texts: Mapping[str, str], *, merge: bool) -> None:
-        """Take over what the store holds; `merge` keeps what is known here where both know."""
+    def restore(self, texts: Mapping[str, str], mask: Callable[[str], str], *, merge: bool) -> None:
+        """Take over what the store holds; `merge` keeps what is known here where both know.
+
+        `mask` takes the secrets out of a text that was kept with them.
+        """
         self._saved = dict(texts)
         own, shared = self._alerts(texts)
         if not self.loaded:
             self.own = {**own, **self.own}
         self.shared = {**shared, **self.shared} if merge else shared
         if not merge or self.memory == Memory():
-            self.memory = drift.load_memory(texts.get(MEMORY))
-        if not merge or self.deaths.seen is None:
+            self.memory = drift.load_memory(texts.get(MEMORY), mask)
+        if not merge or self.deaths.died is None:
             self.deaths = backlog.load_deaths(texts.get(DEATHS))
         self.loaded = True
 
@@ -137,20 +142,20 @@ class Board:
 
     def _webhook(self) -> dict[str, Any]:
         wanted, at = self.wanted, self.memory.checked_at
-        expected = drift.shown_url(wanted.url) if wanted and wanted.url else None
+        expected = webhook_info.shown_url(wanted.url) if wanted and wanted.url else None
         webhook = self.memory.webhook
         if webhook is None:
             shown = dict.fromkeys(("url", "matches", "pending", "last_error", "last_error_at"))
             return {"url": None, "expected": expected, **shown, "checked_at": None}
         date = webhook.last_error_date
         return {
-            "url": drift.shown_url(webhook.url),
+            "url": webhook_info.shown_url(webhook.url),
             "expected": expected,
             "matches": not drift.url_differs(webhook, wanted) if wanted else None,
             "pending": webhook.pending,
             "last_error": webhook.last_error_message,
-            "last_error_at": drift.utc(date) if date else None,
-            "checked_at": drift.utc(at) if at is not None else None,
+            "last_error_at": utc(date) if date else None,
+            "checked_at": utc(at) if at is not None else None,
         }
 
     def _alerts(self, texts: Mapping[str, str]) -> tuple[Firing, Firing]:
@@ -225,8 +230,8 @@ def _fresh(now: Traffic, before: Traffic) -> Traffic:
 
 
 def _shown(alert: Alert) -> dict[str, str]:
-    fields = dict((*drift.labels(alert.subject), *alert.detail))
-    return {"name": alert.alert, "since": drift.utc(alert.since), "detail": kv(**fields)}
+    fields = dict((*findings.labels(alert.subject), *alert.detail))
+    return {"name": alert.alert, "since": utc(alert.since), "detail": kv(**fields)}
 
 
 def masked(finding: Finding, mask: Callable[[str], str]) -> Finding:

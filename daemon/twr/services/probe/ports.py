@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from twr.core.drift import Finding, Limits, Told, Wanted
+from twr.core.drift import Limits, Wanted
+from twr.core.findings import Finding
 from twr.core.jobs import Stats
 from twr.core.matching import Rule
+from twr.core.webhook_info import Told
 from twr.edges.notifiers import Heartbeat, Sink
 from twr.services.probe.board import Traffic
 
@@ -49,6 +51,7 @@ class Store(Protocol):
     async def load_alerts(self) -> dict[str, str]: ...
     async def save_alerts(self, changed: Mapping[str, str | None]) -> None: ...
     async def claim_probe(self, ttl: float) -> bool: ...
+    async def silences(self, instances: Sequence[str]) -> Mapping[str, float | None]: ...
 
 
 class Metrics(Protocol):

@@ -1,7 +1,7 @@
 """The loops of the probe. Each has its own task, so that what hangs delays nothing else."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -9,15 +9,17 @@ import anyio
 from anyio.abc import TaskGroup
 
 from twr import pace
-from twr.core import backlog, drift
+from twr.core import backlog, drift, findings, webhook_info
 from twr.core.alerting import Alert, Notice
 from twr.core.clock import Clock
-from twr.core.drift import Finding, Memory, Told
+from twr.core.drift import Memory
+from twr.core.findings import Finding
 from twr.core.matching import left_out
 from twr.core.text import kv
 from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
 from twr.errors import StoreError, TelegramError, TokenInvalid
 from twr.services.probe.board import Board, Traffic, masked
+from twr.services.probe.leavings import Leavings
 from twr.services.probe.ports import Bot, Inputs, Outputs, Settings
 
 EVALUATE_EVERY = 0.5
@@ -45,12 +47,12 @@ _AT_ONCE = 0.001
 
 _CUT_OFF = frozenset(
     {
-        drift.URL_DRIFT,
-        drift.PENDING,
-        drift.SECRET_MISMATCH,
-        drift.UNREACHABLE,
-        drift.TOKEN_INVALID,
-        drift.STORE_DOWN,
+        findings.URL_DRIFT,
+        findings.PENDING,
+        findings.SECRET_MISMATCH,
+        findings.UNREACHABLE,
+        findings.TOKEN_INVALID,
+        findings.STORE_DOWN,
     }
 )
 """While one of these fires updates do not come in, and the heartbeat stops."""
@@ -135,6 +137,7 @@ class _Watch:
         self._count_now = anyio.Event()
         self._unsaved = anyio.Event()
         self._named: Bot | None = None
+        self._leavings = Leavings(inputs.store, board.instance, clock)
 
     async def claim(self) -> None:
         """Find out, again and again, whether this is the instance that probes."""
@@ -144,8 +147,8 @@ class _Watch:
             if self._board.prober and not before:
                 self._look_now.set()
                 self._count_now.set()
-            if self._outputs.recall is not None:
-                with suppress(StoreError):
+            with suppress(StoreError):
+                if self._outputs.recall is not None:
                     await self._outputs.recall()
             await anyio.sleep(CLAIM_EVERY)
 
@@ -159,11 +162,18 @@ class _Watch:
             board.prober = board.prober or (not board.loaded and self._uptime() > STORE_PATIENCE)
         else:
             if not (held and board.prober and board.loaded):
-                board.restore(texts, merge=held and board.prober)
+                board.restore(texts, self._outputs.mask, merge=held and board.prober)
             board.prober = held
             board.hear(texts)
-            if not held:
+            if held:
+                await self._clear_leavings(texts)
+            else:
                 board.count_from_look(self._inputs.traffic())
+
+    async def _clear_leavings(self, texts: Mapping[str, str]) -> None:
+        with suppress(StoreError):
+            for notice in await self._leavings.clear(texts):
+                self._post.send(notice, self._inputs.settings().repeat)
 
     async def yield_claim(self) -> None:
         """Let whoever comes next probe at once."""
@@ -184,19 +194,18 @@ class _Watch:
     async def _cycle(self, settings: Settings) -> bool:
         """One look; whether all is well."""
         bot = self._inputs.bot()
-        if bot is None:
-            self._ask_nobody()
-        answered = bot is None or await self._ask(bot, settings)
+        answered = await self._ask(bot, settings) if bot else self._ask_nobody()
         self._evaluate_once()
         if bot is not None:
             await self._learn(bot)
         return answered and not self._board.firing & _CUT_OFF
 
-    def _ask_nobody(self) -> None:
+    def _ask_nobody(self) -> bool:
         """Without a token: what was refused by now is no news to a token that comes later."""
         board = self._board
         board.memory = replace(board.memory, mismatch_at=None)
         board.traffic_since(self._inputs.traffic())
+        return True
 
     async def _ask(self, bot: Bot, settings: Settings) -> bool:
         board = self._board
@@ -215,21 +224,18 @@ class _Watch:
             return True
         return False
 
-    def _observe(self, told: Told, settings: Settings) -> None:
-        board, now = self._board, self._clock.time()
+    def _observe(self, told: webhook_info.Told, settings: Settings) -> None:
+        board, wanted, now = self._board, settings.wanted, self._clock.time()
         traffic = self._inputs.traffic()
         since = board.traffic_since(traffic)
-        board.memory = drift.observed(
-            board.memory, told, settings.wanted, settings.limits, since, now
-        )
+        webhook = webhook_info.remembered(told, self._outputs.mask)
+        board.memory = drift.observed(board.memory, webhook, wanted, settings.limits, since, now)
         board.count_from_look(traffic)
-        webhook = board.memory.webhook
-        if webhook is not None:
-            matches = not drift.url_differs(webhook, settings.wanted)
-            metrics = self._outputs.metrics
-            metrics.webhook(matches, webhook.pending, webhook.last_error_date)
-            metrics.probe_success(now)
-            board.measured = True
+        matches = not drift.url_differs(webhook, wanted)
+        metrics = self._outputs.metrics
+        metrics.webhook(matches, webhook.pending, webhook.last_error_date)
+        metrics.probe_success(now)
+        board.measured = True
 
     async def _learn(self, bot: Bot) -> None:
         if self._outputs.learned is None or self._named is bot:
@@ -264,7 +270,7 @@ class _Watch:
             return
         board = self._board
         board.stats = stats
-        board.deaths = backlog.counted(board.deaths, stats.dead, self._clock.time())
+        board.deaths = backlog.counted(board.deaths, stats.died, self._clock.time())
 
     async def evaluate(self) -> None:
         """Turn what is known into alerts, twice a second."""
@@ -283,13 +289,13 @@ class _Watch:
             mine, all_of_us = drift.secret_mismatch(
                 board.memory if self._asks() else None,
                 recent,
-                own=drift.SECRET_MISMATCH in board.own,
-                shared=drift.SECRET_MISMATCH in board.shared,
+                own=findings.SECRET_MISMATCH in board.own,
+                shared=findings.SECRET_MISMATCH in board.shared,
             )
             own += mine
             shared += [*all_of_us, *self._shared_findings(settings)]
         else:
-            own = [finding for finding in own if finding.alert == drift.STORE_DOWN]
+            own = [finding for finding in own if finding.alert == findings.STORE_DOWN]
         notices = board.step(
             self._masked(own),
             self._masked(shared),
@@ -338,7 +344,7 @@ class _Watch:
             yield from drift.webhook_findings(board.memory, settings.wanted)
         if board.stats is not None:
             names = [rule.name for rule in settings.rules]
-            late = board.subjects(drift.ROUTE_BACKLOG)
+            late = board.subjects(findings.ROUTE_BACKLOG)
             yield from backlog.route_findings(board.stats, names, settings.backlog, late)
         yield from backlog.death_findings(board.deaths)
 
@@ -349,15 +355,15 @@ class _Watch:
         """Whether it would be known by now that this alert still holds."""
         board = self._board
         if not self._may_tell():
-            return alert.alert == drift.STORE_DOWN
+            return alert.alert == findings.STORE_DOWN
         match alert.alert:
-            case name if name in drift.WEBHOOK_ALERTS:
+            case name if name in findings.WEBHOOK_ALERTS:
                 return self._inputs.bot() is None or board.memory != Memory()
-            case name if name in drift.STORE_ALERTS:
+            case name if name in findings.STORE_ALERTS:
                 return board.stats is not None
-            case drift.ROUTE_DOWN if alert.since < self._started_at:
+            case findings.ROUTE_DOWN if alert.since < self._started_at:
                 return self._uptime() > SETTLING
-            case drift.SECRET_MISMATCH if alert.since < self._started_at:
+            case findings.SECRET_MISMATCH if alert.since < self._started_at:
                 return board.rejections.covered(self._clock.monotonic())
         return True
 

@@ -11,7 +11,7 @@ local function job_key(id) return P .. ':job:' .. id end
 local function update_key(uid) return P .. ':update:' .. uid end
 local function route_key(route, name) return P .. ':route:' .. route .. ':' .. name end
 local DEAD, COUNTS, EXPIRY = P .. ':dead-letter', P .. ':dead-letter:counts', P .. ':expiry'
-local ROUTES = P .. ':routes'
+local DIED, ROUTES = P .. ':died', P .. ':routes'
 
 -- Calls what is given with each known route; the names of those where it failed, because a key has
 -- the wrong type: they stop no other.
@@ -117,6 +117,7 @@ local function bury(id, route, lane, reason)
   call('HDEL', job_key(id), 'token', 'owner', 'due_ms')
   call('ZADD', DEAD, NOW, id)
   call('HINCRBY', COUNTS, route .. '/' .. reason, 1)
+  call('HINCRBY', DIED, route .. '/' .. reason, 1)
   leave_lane(route, lane, id)
 end
 

@@ -3,7 +3,8 @@
 --
 -- Returns now, then per known route: name, last served ms, ready, delayed, processing, waiting
 -- (all that is neither delivered nor dead), accepted ms of the oldest or -1, suspects;
--- last, route/reason and count of the dead letters as one flat list. A damaged route is left out.
+-- then route/reason and count of the dead letters as one flat list; last, the same of all that ever
+-- died. A damaged route is left out.
 local out = {NOW}
 each_route(function(route)
   local oldest = call('ZRANGE', route_key(route, 'all'), 0, 0, 'WITHSCORES')
@@ -13,4 +14,5 @@ each_route(function(route)
     call('LLEN', route_key(route, 'suspect'))}
 end)
 out[#out + 1] = call('HGETALL', COUNTS)
+out[#out + 1] = call('HGETALL', DIED)
 return out

@@ -101,10 +101,12 @@ class Run:
 
     async def _run(self) -> Report:
         before = await self._memory()
-        sending = asyncio.create_task(self.telegram.run(self.plan.seconds))
+        over = asyncio.Event()
+        sending = asyncio.create_task(self.telegram.run(over))
         moods = asyncio.create_task(change_mood(self.targets.mood))
         try:
             await self.faults.run(self.plan.seconds)
+            over.set()
             self.targets.mood.calm = True
             await self.fleet.mend()
             await asyncio.wait({sending}, timeout=LAST_ANSWERS)

@@ -15,6 +15,8 @@ from bench.crashing.updates import RULES
 
 # Does its work from begin to end; False when there was nothing to break.
 Fault = Callable[[], Awaitable[bool]]
+# How long those that had no turn in the time of the run may take, seconds.
+PATIENCE = 60.0
 NEED_READINESS = {
     "daemon ended",
     "daemon killed for good, another started",
@@ -106,8 +108,8 @@ class Fleet:
 
 @dataclass(slots=True)
 class Faults:
-    """`run` breaks something every few seconds, each kind once and then by chance. What was done is
-    counted in `done`; in `failed` is what the processes did not do in time."""
+    """`run` breaks something every `every` seconds, each kind once, then by chance. What was done
+    is counted in `done`; in `failed` is what the processes did not do in time."""
 
     fleet: Fleet
     random: random.Random
@@ -120,9 +122,10 @@ class Faults:
     _ends: float = 0.0
 
     async def run(self, seconds: float) -> None:
-        """Break things for so long; at the end all has ended that was begun."""
+        """Break things for so long, and until each kind has had its turn: a slow machine has time
+        for few. Nothing, where the time is too short for one. At the end all has ended."""
         self._ends = time.monotonic() + seconds
-        self._owed = [name for name, _, _ in self._choices()]
+        self._owed = [name for name, _, _ in self._choices()] if self.every < seconds else []
         self.random.shuffle(self._owed)
         # From the end: first those that need a process that is ready, which later is rare.
         self._owed.sort(key=lambda name: name in NEED_READINESS)
@@ -132,6 +135,9 @@ class Faults:
             if pause < left:
                 self._begin()
         await asyncio.gather(*self._under_way)
+        while self._owed:
+            self._begin()
+            await asyncio.gather(*self._under_way)
 
     def _begin(self) -> None:
         choices = self._choices()
@@ -163,14 +169,16 @@ class Faults:
         return found
 
     async def _count(self, name: str, fault: Fault, *, again: bool) -> None:
-        """Do it once; `again` where there was nothing to break, until there is or time is over."""
+        """Do it once; `again` where there was nothing to break, until there is."""
         try:
             found = await fault()
-            while again and not found and time.monotonic() < self._ends:
+            while again and not found and time.monotonic() < self._ends + PATIENCE:
                 await self._pause(0.2, 0.4)
                 found = await fault()
             if found:
                 self.done[name] += 1
+            elif again:
+                self.failed.append(f"{name}: there was never anything to break")
         except TimeoutError as error:
             self.failed.append(f"{name}: {str(error) or 'the process does not end'}")
         except Exception as error:

@@ -48,12 +48,11 @@ class Telegram:
     calm: set[int] = field(default_factory=set)
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(FIRST_ID))
 
-    async def run(self, seconds: float) -> None:
-        """Send for so long, and then until all that was begun is acknowledged."""
-        until = time.monotonic() + seconds
+    async def run(self, over: asyncio.Event) -> None:
+        """Send until it is over, and then until all that was begun is acknowledged."""
         async with _session() as session, asyncio.TaskGroup() as tasks:
             for chat in range(1, self.chats + 1):
-                tasks.create_task(self._write_to(chat, session, until))
+                tasks.create_task(self._write_to(chat, session, over))
 
     async def run_calm(self, updates: int) -> None:
         """Send so many updates that nobody refuses, each from a chat of its own, when all is well;
@@ -81,10 +80,12 @@ class Telegram:
             for made in self.sent
         ]
 
-    async def _write_to(self, chat: int, session: aiohttp.ClientSession, until: float) -> None:
+    async def _write_to(
+        self, chat: int, session: aiohttp.ClientSession, over: asyncio.Event
+    ) -> None:
         while True:
             await asyncio.sleep(self.random.expovariate(self.rate / self.chats))
-            if time.monotonic() >= until:
+            if over.is_set():
                 return
             await self._begin(next(self._ids), chat, session)
 

@@ -12,6 +12,7 @@ import anyio.lowlevel
 import pytest
 from redis.asyncio import Redis
 
+from twr.core.system import UNIX_PATH_BYTES
 from twr.edges import embedded
 from twr.edges.embedded import Embedded, socket_path, url
 from twr.errors import StoreUnavailable, TwrError
@@ -123,7 +124,7 @@ async def test_a_long_path_gets_a_socket_elsewhere(short_path: Path) -> None:
     """In a directory of the user's own; every command finds the same."""
     directory = short_path / ("d" * 120)
     path = socket_path(directory)
-    assert len(os.fsencode(path)) <= embedded.UNIX_PATH_BYTES
+    assert len(os.fsencode(path)) <= UNIX_PATH_BYTES
     assert socket_path(directory) == path
     assert socket_path(short_path / ("e" * 120)) != path
     store = Embedded(directory, MEMORY)

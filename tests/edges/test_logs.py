@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from twr.core.clock import Clock
+from twr.core.system import NOTICE
 from twr.edges import logs
-from twr.edges.logs import NOTICE, Log, Style
+from twr.edges.logs import Log, Style
 
 
 class Time:

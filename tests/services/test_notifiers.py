@@ -16,10 +16,10 @@ from aiohttp import ClientSession, web
 from twr.core.alerting import Notice
 from twr.core.backoff import Backoff
 from twr.core.clock import Clock
+from twr.core.system import NOTICE
 from twr.double import TelegramDouble
 from twr.edges import notifiers
 from twr.edges.notifiers import (
-    NOTICE,
     ChatSink,
     Failure,
     Heartbeat,

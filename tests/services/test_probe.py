@@ -18,6 +18,7 @@ from twr.core.drift import Limits, Memory, Since, Wanted, dump_memory
 from twr.core.findings import Finding
 from twr.core.jobs import RouteStats, Stats
 from twr.core.matching import Match, Rule
+from twr.core.system import NOTICE
 from twr.core.webhook_info import Webhook
 from twr.double import TelegramDouble
 from twr.edges import notifiers
@@ -297,7 +298,7 @@ async def test_a_drifted_url_is_told_and_resolved(
     ]
     assert [it.levelno for it in caplog.records if it.name == "twr.alerts"] == [
         logging.ERROR,
-        notifiers.NOTICE,
+        NOTICE,
     ]
 
 

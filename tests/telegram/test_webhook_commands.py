@@ -339,14 +339,14 @@ async def test_no_token(setup: Setup, panel: Hook) -> None:
     setup.token = ""
     ended = await setup.run("info")
     assert ended.code == 78
-    assert ended.err.splitlines()[-1].startswith(f"{file}: bot.token_env: ")
+    assert ended.err.splitlines()[-1].startswith(f"{file}:1: bot.token_env: ")
 
 
 async def test_no_webhook_url(setup: Setup) -> None:
     """Without bot.webhook_url there is nothing to set: exit code 78."""
     file = setup.write(None)
     ended = await setup.run("set")
-    assert (ended.code, ended.err) == (78, f"{file}: bot.webhook_url: give the public URL\n")
+    assert (ended.code, ended.err) == (78, f"{file}:1: bot.webhook_url: give the public URL\n")
 
 
 async def test_url_that_telegram_would_refuse(setup: Setup) -> None:
@@ -355,7 +355,7 @@ async def test_url_that_telegram_would_refuse(setup: Setup) -> None:
     ended = await setup.run("set")
     assert ended.code == 78
     assert ended.err == (
-        f"{file}: bot.webhook_url: Telegram would refuse it: "
+        f"{file}:4: bot.webhook_url: Telegram would refuse it: "
         "port 8080 is not one of 443, 80, 88, 8443\n"
     )
 

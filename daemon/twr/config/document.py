@@ -29,6 +29,15 @@ class Place:
     line: int
     inner: dict[Key, "Place"] = field(default_factory=dict)
 
+    def at(self, path: Sequence[Key]) -> "Place":
+        """The place of what is at `path`, or of the nearest thing around it."""
+        place = self
+        for key in path:
+            if key not in place.inner:
+                break
+            place = place.inner[key]
+        return place
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -44,12 +53,7 @@ class Document:
 
     def line(self, *path: Key) -> int:
         """The line of what is at `path`, or of the nearest thing around it."""
-        place = self.place
-        for key in path:
-            if key not in place.inner:
-                break
-            place = place.inner[key]
-        return place.line
+        return self.place.at(path).line
 
     def problem(self, path: Sequence[Key], message: str) -> Problem:
         """A fault of what is at `path`."""

@@ -99,6 +99,7 @@ def _config(settings: FileSettings, document: Document, environ: Mapping[str, st
         routes=tuple(_route(route, settings.delivery) for route in settings.routes),
         references=tuple(references(settings, document)),
         content=document.content,
+        place=document.place,
     )
     return replace(config, warnings=tuple(warnings_of(config, document)))
 

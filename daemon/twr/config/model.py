@@ -3,12 +3,13 @@
 Durations are seconds, sizes are bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
+from twr.config.document import Place
 from twr.config.secrets import BOT_KEYS, STORE_KEYS, Reference, Secrets, resolve
 from twr.config.urls import passwords, without_passwords
 from twr.core.backoff import Backoff
@@ -138,7 +139,7 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class Config:
     """A configuration file, valid and complete. Its secrets are resolved apart. `content` is the
-    bytes it was read from."""
+    bytes it was read from, `place` where in it what stands."""
 
     file: Path
     bot: Bot
@@ -160,6 +161,11 @@ class Config:
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
     references: tuple[Reference, ...] = field(default=(), repr=False)
     content: bytes = field(default=b"", repr=False, compare=False)
+    place: Place = field(default_factory=lambda: Place(0), repr=False, compare=False)
+
+    def problem(self, path: Sequence[str], message: str) -> Problem:
+        """What is wrong with the setting at `path`, or with its absence."""
+        return Problem(str(self.file), self.place.at(path).line, f"{'.'.join(path)}: {message}")
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from twr.config.model import Listen, Network
 from twr.config.units import duration, size
 from twr.core.nearest import nearest
+from twr.core.system import UNIX_PATH_BYTES
 from twr.core.text import clip, escape
 
 Reader = Callable[[Any], Any]
@@ -26,7 +27,6 @@ UPDATE_TYPE = r"[A-Za-z0-9_]{1,64}"
 NAME_WORDS = "1 to 64 of A-Z a-z 0-9 _ . -"
 TELEGRAM_NETWORKS = ("149.154.160.0/20", "91.108.4.0/22")
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
-_LONGEST_SOCKET_PATH = 107  # sun_path of Linux, less its final NUL
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
 _TOKEN = re.compile(r"[0-9]{5,}:[A-Za-z0-9_-]{20,}", re.ASCII)
 _QUANTITY = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"}
@@ -306,8 +306,8 @@ def listed(value: Any) -> Any:
 def _socket_path(path: str) -> str:
     if not path.startswith("/") or path.endswith("/"):
         raise ValueError("must be unix: and the absolute path of a socket")
-    if len(path.encode()) > _LONGEST_SOCKET_PATH or not path.isprintable():
-        raise ValueError(f"the path of a socket has at most {_LONGEST_SOCKET_PATH} bytes")
+    if len(path.encode()) > UNIX_PATH_BYTES or not path.isprintable():
+        raise ValueError(f"the path of a socket has at most {UNIX_PATH_BYTES} bytes")
     return path
 
 

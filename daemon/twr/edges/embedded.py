@@ -8,17 +8,16 @@ import importlib.util
 import os
 import signal
 import stat
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import anyio
 
+from twr.core.system import UNIX_PATH_BYTES
 from twr.core.text import clip, escape
 from twr.errors import StoreUnavailable, TwrError
 
-UNIX_PATH_BYTES = 107 if sys.platform == "linux" else 103
 # How long a server may take: to load its data at start, to end when told to.
 START = 600.0
 STOP = 15.0

@@ -21,9 +21,8 @@ from typing import TextIO
 from twr.core.clock import Clock
 from twr.core.flood import Flood, Repeated
 from twr.core.masking import Mask
+from twr.core.system import NOTICE
 from twr.core.text import clip, escape, kv
-
-NOTICE = 25
 
 QUEUE_LINES = 10_000
 LINE_LENGTH = 16_000

@@ -19,11 +19,9 @@ from twr.core.alerting import Notice
 from twr.core.backoff import Backoff, delay, retry_after
 from twr.core.clock import Clock
 from twr.core.findings import labels
+from twr.core.system import NOTICE
 from twr.core.text import clip, escape, kv, utc
 from twr.errors import TelegramRefused, TokenInvalid, TwrError
-
-NOTICE = 25
-"""The log level of what is over: journald's notice, between info and warning."""
 
 TIMEOUT = 10.0
 """Seconds for one request to a sink."""

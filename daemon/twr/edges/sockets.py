@@ -5,15 +5,13 @@ import grp
 import os
 import socket
 import stat
-import sys
 from pathlib import Path
 from typing import Protocol
 
+from twr.core.system import UNIX_PATH_BYTES
 from twr.errors import TwrError
 
 BACKLOG = 1024
-# sun_path without its closing NUL: 108 bytes on Linux, 104 on macOS and the BSDs.
-UNIX_PATH_BYTES = 107 if sys.platform == "linux" else 103
 UNIX_MODE = 0o660
 
 

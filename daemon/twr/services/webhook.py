@@ -13,7 +13,7 @@ from twr.core.webhook_info import shown_url
 from twr.core.webhook_url import is_official, refusal
 from twr.edges.front import Answer
 from twr.edges.telegram import WebhookInfo
-from twr.errors import ConfigError, Problem, TelegramRefused, TelegramUnreachable
+from twr.errors import ConfigError, TelegramRefused, TelegramUnreachable
 
 LOOK_EVERY = 0.5
 _LONGEST_PAUSE = 10
@@ -55,27 +55,27 @@ def order(config: Config, *, drop_pending: bool = False) -> Order:
     """
     url = config.bot.webhook_url
     if url is None:
-        raise ConfigError([Problem(str(config.file), 0, "bot.webhook_url: give the public URL")])
+        raise ConfigError([config.problem(("bot", "webhook_url"), "give the public URL")])
     reason = refusal(url) if is_official(config.bot.api_url) else None
     if reason is not None:
-        problem = f"bot.webhook_url: Telegram would refuse it: {reason}"
-        raise ConfigError([Problem(str(config.file), 0, problem)])
+        problem = f"Telegram would refuse it: {reason}"
+        raise ConfigError([config.problem(("bot", "webhook_url"), problem)])
     return Order(url, config.allowed_updates, config.bot.max_connections, drop_pending)
 
 
 def bot_token(config: Config, secrets: Secrets) -> str:
     """The token to talk to Telegram with. ConfigError where there is none."""
     if secrets.bot_token is None:
-        problem = "bot.token_env: without the bot token there is no talking to Telegram"
-        raise ConfigError([Problem(str(config.file), 0, problem)])
+        problem = "without the bot token there is no talking to Telegram"
+        raise ConfigError([config.problem(("bot", "token_env"), problem)])
     return secrets.bot_token
 
 
 def newest_secret(config: Config, secrets: Secrets) -> str:
     """The secret to register: of two, the newer. ConfigError where there is none."""
     if not secrets.webhook:
-        problem = "bot.secret_token_env: without a secret anybody could send updates"
-        raise ConfigError([Problem(str(config.file), 0, problem)])
+        problem = "without a secret anybody could send updates"
+        raise ConfigError([config.problem(("bot", "secret_token_env"), problem)])
     return secrets.webhook[0].decode()
 
 

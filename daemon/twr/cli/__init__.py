@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,8 @@ COMMANDS = (
     ("init", "init", "Write a starter configuration with fresh secrets."),
     ("demo", "demo", "Show it all at work, on this machine alone."),
 )
+
+_PACKAGE = Path(__file__).parents[1]
 
 
 class Commands(TyperGroup):
@@ -101,9 +104,17 @@ def _report(error: Exception) -> int:
         command = getattr(getattr(error, "ctx", None), "command_path", "twr")
         text, code = f"{command}: {error.format_message()}", getattr(error, "exit_code", 2)
     else:
-        text, code = f"{type(error).__name__}: {error} (--debug shows where)", 1
+        text, code = f"{_bug(error)}: a bug (--debug shows more)", 1
     typer.echo(text, err=True)
     return code
+
+
+def _bug(error: Exception) -> str:
+    """Its kind and where it arose. Its own text may hold anything, a secret too."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [it for it in frames if _PACKAGE in Path(it.filename).parents]
+    where = f" in {Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
+    return f"{type(error).__name__}{where}"
 
 
 def _discard_output() -> None:

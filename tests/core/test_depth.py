@@ -1,21 +1,30 @@
 """How deep a body is."""
 
-import json
-
 import pytest
 
-from twr.core.update import InvalidUpdate, _is_shallow, parse
+from twr.core.update import InvalidUpdate, parse
+
+
+def at_depth(levels: int, before: int) -> bytes:
+    """An update with so many levels, after so many lists; its strings hold brackets."""
+    text = '{"]": "[[\\\\\\"[{"}'
+    deep = "[" * (levels - 2) + "]" * (levels - 2)
+    places = ",".join(["[]"] * before + [text, deep] + ["{}"] * before)
+    return f'{{"update_id": 1, "a": [{places}]}}'.encode()
 
 
 @pytest.mark.parametrize("before", [0, 1, 31, 32, 33, 63, 64, 65, 200])
-@pytest.mark.parametrize(("depth", "shallow"), [(99, True), (100, True), (101, False)])
-def test_a_hundred_levels_are_shallow(before: int, depth: int, shallow: bool) -> None:
+@pytest.mark.parametrize("levels", [999, 1000])
+def test_a_thousand_levels_are_read(before: int, levels: int) -> None:
     """Wherever the deep place lies, and whatever strings say."""
-    text = '{"]": "[[\\\\\\"[{"}'
-    deep = "[" * (depth - 1) + "]" * (depth - 1)
-    body = "[" + "[]," * before + f"{text},{deep}" + ",{}" * before + "]"
-    assert json.loads(body)
-    assert _is_shallow(body.encode()) is shallow
+    assert parse(at_depth(levels, before))["update_id"] == 1
+
+
+@pytest.mark.parametrize("before", [0, 1, 31, 32, 33, 63, 64, 65, 200])
+def test_one_level_more_is_refused(before: int) -> None:
+    """Wherever the deep place lies."""
+    with pytest.raises(InvalidUpdate, match="over 1000 levels"):
+        parse(at_depth(1001, before))
 
 
 @pytest.mark.parametrize("wrong", ["[1}", '{"a" 1}', "[,]", "[1"])

@@ -5,7 +5,8 @@ The shapes are those of the Bot API (https://core.telegram.org/bots/api#update).
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
@@ -17,13 +18,12 @@ MAX_ID = 2**63 - 1
 MAX_DEPTH = 1000
 
 _DAY = 86_400
-_LEVELS = 100  # so many at a time go to the recursive parser
+_FRAMES = 50  # more than what the parser calls needs
 _LONGEST_NUMBER = 20
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _ALL_ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(sorted({*range(256)} - {*b"[]{}"}))
 _PIECE = 64
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[\[\]{}]', re.DOTALL)
 _MARKED_COMMAND = re.compile(r"/([A-Za-z0-9_]+)(?:@([A-Za-z0-9_]+))?")
 _TYPED_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]+)|(?=\s)|\Z)")
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -166,7 +166,7 @@ DEFAULT_TYPES = tuple(
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The update in `body`, good for `read`; what is nested very deep is None in it.
+    """The update in `body`, good for `read`.
 
     Raises InvalidUpdate when it is no JSON object, has NaN, a byte order mark or over
     1,000 levels, or when its update_id is not a whole number from 0 to 2^63-1. Bytes that
@@ -211,32 +211,34 @@ def read(update: dict[str, Any]) -> Facts:
 
 
 def _parse_tolerantly(body: bytes) -> Any:
-    text = body.decode(errors="replace")
-    return _load(text if _is_shallow(body) else _shallow(text))
+    if _is_deep(body):
+        raise InvalidUpdate(f"over {MAX_DEPTH} levels")
+    # In Python 3.11 each level counts like a frame on the caller's stack.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + MAX_DEPTH + _FRAMES)
+    try:
+        return json.loads(body.decode(errors="replace"), parse_int=_short, parse_constant=_refuse)
+    except ValueError as error:
+        raise InvalidUpdate("not JSON") from error
+    finally:
+        sys.setrecursionlimit(limit)
 
 
-def _is_shallow(body: bytes) -> bool:
-    """Whether no bracket outside strings lies deeper than 100 levels; a million take no time."""
+def _is_deep(body: bytes) -> bool:
+    """Whether a bracket outside strings lies deeper than MAX_DEPTH; a million take no time."""
     brackets = _STRING.sub(b"", body).translate(_ALL_ALIKE, _NO_BRACKETS)
     depth = 0
     for at in range(0, len(brackets), _PIECE):
         piece = brackets[at : at + _PIECE]
         opened = piece.count(b"[")
-        if depth + opened > _LEVELS and _deepest(piece, depth) > _LEVELS:
-            return False
+        if depth + opened > MAX_DEPTH and _deepest(piece, depth) > MAX_DEPTH:
+            return True
         depth += 2 * opened - len(piece)
-    return True
+    return False
 
 
 def _deepest(brackets: bytes, depth: int) -> int:
     return max(accumulate((1 if it == ord("[") else -1 for it in brackets), initial=depth))
-
-
-def _load(text: str) -> Any:
-    try:
-        return json.loads(text, parse_int=_short, parse_constant=_refuse)
-    except ValueError as error:
-        raise InvalidUpdate("not JSON") from error
 
 
 def _short(digits: str) -> int | None:
@@ -246,45 +248,6 @@ def _short(digits: str) -> int | None:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
-
-
-def _shallow(text: str) -> str:
-    """`text` with null for whatever lies deeper than 100 levels, after a check that it is JSON.
-
-    The parsers recurse, and how far they may go depends on the caller's stack. No fact lies
-    that deep.
-    """
-    parts: list[list[str]] = [[]]
-    deep: list[str] = []
-    at = 0
-    for start, before, after in _brackets(text):
-        if before < after and before and before % _LEVELS == 0:
-            parts[-1].append(text[at:start])
-            parts.append([])
-            at = start
-        elif before > after and after and after % _LEVELS == 0:
-            deep.append("".join(parts.pop()) + text[at : start + 1])
-            parts[-1].append("null")
-            at = start + 1
-    # Each begins and ends with its own brackets, so that together they are JSON if each is.
-    _load(f"[{','.join(deep)}]")
-    return "".join(parts[0]) + text[at:]
-
-
-def _brackets(text: str) -> Iterator[tuple[int, int, int]]:
-    """Position, depth before and depth after of each bracket outside strings."""
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
-        mark = token.group()
-        if mark[0] == '"':
-            continue
-        after = depth + 1 if mark in "[{" else depth - 1
-        if not 0 <= after <= MAX_DEPTH:
-            raise InvalidUpdate(f"brackets do not match or go over {MAX_DEPTH} levels")
-        yield token.start(), depth, after
-        depth = after
-    if depth:
-        raise InvalidUpdate("brackets do not match")
 
 
 def _payload(update: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:

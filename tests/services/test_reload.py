@@ -39,21 +39,46 @@ async def test_a_change_before_the_watch_begins_is_found(
     assert causes == ["file changed", "file changed"]
 
 
-async def test_a_file_that_is_being_written_is_not_read_half(tmp_path: Path) -> None:
-    """A look without a sign takes only what a second look finds unchanged."""
+async def test_a_file_that_is_being_written_is_not_read_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes: only what has been still for a while is loaded."""
+    monkeypatch.setattr(reload, "LOOK", 0.1)
     file = tmp_path / "twr.yaml"
-    file.write_text("old")
+    file.write_bytes(b"old")
     watch = ConfigWatch(file, b"old")
     loaded: list[bytes] = []
+    stop = anyio.Event()
 
     async def load(_: str) -> None:
         loaded.append(file.read_bytes())
 
-    steps = ("ha", "old", "ha", "half", "half of it", "all of it", "all of it", "all of it")
-    for text in steps:
-        file.write_text(text)
-        await watch._look(load, still=False)
-    assert loaded == [b"all of it"]
+    task = asyncio.create_task(watch.run(load, stop))
+    with file.open("wb") as being_written:
+        for _ in range(80):
+            being_written.write(b"piece ")
+            being_written.flush()
+            await asyncio.sleep(0.05)
+    await until(lambda: loaded, 10, "a reload")
+    stop.set()
+    await task
+    assert loaded == [b"piece " * 80]
+
+
+async def test_a_change_that_is_taken_back_is_none(tmp_path: Path) -> None:
+    """As an editor that saves and saves again."""
+    file = tmp_path / "twr.yaml"
+    file.write_bytes(b"new")
+    watch = ConfigWatch(file, b"old")
+    stop = anyio.Event()
+
+    async def load(_: str) -> None:
+        pytest.fail("loaded")
+
+    look = asyncio.create_task(watch._look(load, stop))
+    await asyncio.sleep(0)
+    file.write_bytes(b"old")
+    await look
 
 
 @pytest.mark.parametrize(
@@ -130,4 +155,4 @@ async def test_what_was_loaded_otherwise_is_not_loaded_again(tmp_path: Path) -> 
     async def load(_: str) -> None:
         pytest.fail("loaded twice")
 
-    await watch._look(load, still=True)
+    await watch._look(load, anyio.Event())

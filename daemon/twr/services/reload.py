@@ -13,8 +13,8 @@ from twr.core.text import kv
 
 log = logging.getLogger("twr.reload")
 
-# A file is read only once it has been still for so long.
-STILL_MS = 300
+# A file is loaded only once it has been still for so long.
+STILL = 0.3
 # What no sign came of (a change before the watch began, a file system that gives none, no watch to
 # be had) is found at the next look.
 LOOK = 5.0
@@ -29,7 +29,6 @@ class ConfigWatch:
     def __init__(self, file: Path, content: bytes) -> None:
         self._file = file
         self._seen = content
-        self._unsure: bytes | None = None
 
     def loaded(self, content: bytes) -> None:
         """The file was loaded by other means, when it held this."""
@@ -46,7 +45,7 @@ class ConfigWatch:
 
     async def _look_at_times(self, reload: Reload, stop: anyio.Event) -> None:
         while not await pace.wait(stop, LOOK):
-            await self._look(reload, still=False)
+            await self._look(reload, stop)
 
     async def _watch(self, reload: Reload, stop: anyio.Event) -> None:
         told = False
@@ -55,12 +54,10 @@ class ConfigWatch:
                 async for _ in awatch(
                     *_directories(self._file),
                     watch_filter=_only(self._file),
-                    debounce=STILL_MS * 10,
-                    step=STILL_MS,
                     stop_event=stop,
                     recursive=False,
                 ):
-                    await self._look(reload, still=True)
+                    await self._look(reload, stop)
             except (OSError, WatchfilesRustInternalError) as error:
                 # The machine's limit of watches, for one, is no reason to end.
                 if not told:
@@ -69,17 +66,15 @@ class ConfigWatch:
                 told = True
                 await pace.wait(stop, RETRY)
 
-    async def _look(self, reload: Reload, *, still: bool) -> None:
-        now = _content(self._file)
-        if now is None or now == self._seen:
-            self._unsure = None
-            return
-        # Somebody may be writing it just now: then a second look has to find the same.
-        if not still and now != self._unsure:
-            self._unsure = now
-            return
-        self._seen = now
-        await reload("file changed")
+    async def _look(self, reload: Reload, stop: anyio.Event) -> None:
+        found = _content(self._file)
+        while found is not None and found != self._seen:
+            if await pace.wait(stop, STILL):
+                return
+            before, found = found, _content(self._file)
+            if found == before and found != self._seen:
+                self._seen = found
+                await reload("file changed")
 
 
 def _reason(error: Exception) -> str:

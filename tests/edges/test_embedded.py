@@ -232,3 +232,21 @@ async def test_a_ctrl_c_in_the_terminal_does_not_reach_it(store: Embedded) -> No
     """It is no member of the daemon's process group."""
     await store.start()
     assert os.getpgid(pid_of(store)) != os.getpgid(0)
+
+
+async def test_a_server_that_never_finishes_loading(
+    store: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, and the next start stops it first."""
+
+    async def loading(path: Path, command: bytes) -> bytes:
+        return b"-LOADING\r\n"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(embedded, "START", 0.1)
+        patched.setattr(embedded, "_ask", loading)
+        with pytest.raises(StoreUnavailable, match="the embedded store does not finish loading"):
+            await store.start()
+    await store.start()
+    async with Redis.from_url(url(store.directory)) as redis:
+        assert await redis.ping()

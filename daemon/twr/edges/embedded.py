@@ -9,7 +9,6 @@ import os
 import signal
 import stat
 import tempfile
-import time
 from pathlib import Path
 
 import anyio
@@ -108,12 +107,16 @@ class Embedded:
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
             raise StoreUnavailable(f"the embedded store did not start: {reason}") from None
-        deadline = time.monotonic() + START
+        try:
+            with anyio.fail_after(START):
+                await self._answers(process)
+        except TimeoutError:
+            raise StoreUnavailable("the embedded store does not finish loading") from None
+
+    async def _answers(self, process: asyncio.subprocess.Process) -> None:
         while (await _ask(self._socket, b"PING\r\n"))[:5] != b"+PONG":
             if process.returncode is not None:
                 raise StoreUnavailable(f"the embedded store did not start: {self.last_words()}")
-            if time.monotonic() > deadline:
-                raise StoreUnavailable("the embedded store does not finish loading")
             await anyio.sleep(_POLL)
 
     async def _spawn(self) -> asyncio.subprocess.Process:

@@ -60,6 +60,23 @@ async def test_a_drifted_url_is_told_and_resolved(
 
 
 @pytest.mark.usefixtures("quick")
+async def test_whoever_sets_the_url_right_sees_it_soon(
+    double: TelegramDouble, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is wrong Telegram is asked sooner than the interval says, and no more after."""
+    monkeypatch.setattr(watch, "ASTRAY_EVERY", 0.05)
+    world.settings = replace(SETTINGS, interval=3600.0)
+    double.set_webhook(OLD)
+    async with world.watched():
+        await world.until_told(("firing", "webhook_url_drift"))
+        double.set_webhook(URL)
+        await world.until_told(("firing", "webhook_url_drift"), ("resolved", "webhook_url_drift"))
+        asked = looks(double)
+        await world.evaluated(6)
+        assert looks(double) == asked
+
+
+@pytest.mark.usefixtures("quick")
 async def test_six_pending_updates_are_told(double: TelegramDouble, world: World) -> None:
     """The address moved, nothing arrives any more: pending and the error tell so."""
     async with world.watched():

@@ -270,7 +270,9 @@ class DeadLetterSettings(Section):
 class ProbeSettings(Section):
     """The look at what Telegram thinks of the webhook."""
 
-    interval: Annotated[float, lasting("10ms", "24h")] = _key("60s", "From one look to the next")
+    interval: Annotated[float, lasting("10ms", "24h")] = _key(
+        "60s", "From one look to the next; 5s at most while Telegram has another URL"
+    )
     pending: Annotated[int, whole(0, 1_000_000)] = _key(10, "Pending updates that are too many")
     fire_after: Annotated[int, whole(1, 1000)] = _key(2, "Probes in a row before an alert")
     resolve_after: Annotated[int, whole(1, 1000)] = _key(1, "Probes in a row before it resolves")

@@ -6,21 +6,20 @@ from contextlib import suppress
 from dataclasses import replace
 
 import anyio
-from anyio.abc import TaskGroup
 
 from twr import pace
 from twr.core import backlog, drift, findings, webhook_info
-from twr.core.alerting import Alert, Notice
+from twr.core.alerting import Alert
 from twr.core.clock import Clock
 from twr.core.drift import Memory
 from twr.core.findings import Finding
 from twr.core.matching import left_out
 from twr.core.text import kv
-from twr.edges.notifiers import Heartbeat, Outbox, Pulse, Sink, tell_log
 from twr.errors import StoreError, TelegramError, TokenInvalid
 from twr.services.probe.board import Board, Traffic, masked
 from twr.services.probe.leavings import Leavings
 from twr.services.probe.ports import Bot, Inputs, Outputs, Settings
+from twr.services.probe.post import Post
 
 EVALUATE_EVERY = 0.5
 """Seconds between two looks at what this process knows by itself."""
@@ -37,6 +36,10 @@ STORE_PATIENCE = 5.0
 """Seconds after which the probe goes on without what the store remembers."""
 
 LOOK_TIMEOUT = 15.0
+
+ASTRAY_EVERY = 5.0
+"""Seconds between two looks, at most, while Telegram has another URL: whoever mends that soon sees
+that it is mended."""
 
 SETTLING = 60.0
 """Seconds for which a start takes no route that was down for one that is up again."""
@@ -70,7 +73,7 @@ async def run(
 ) -> None:
     """Watch until `stop`, then send and store what still waits, within some seconds."""
     async with anyio.create_task_group() as senders:
-        post = _Post(outputs, clock, random, senders, stop)
+        post = Post(outputs, clock, random, senders, stop)
         watch = _Watch(inputs, outputs, board, clock, post)
         async with anyio.create_task_group() as loops:
             for loop in (watch.claim, watch.look, watch.count, watch.evaluate, watch.save):
@@ -82,48 +85,9 @@ async def run(
             await watch.yield_claim()
 
 
-class _Post:
-    """Hands notices to every sink and beats to the heartbeat, each with a task of its own."""
-
-    def __init__(
-        self,
-        outputs: Outputs,
-        clock: Clock,
-        random: Callable[[], float],
-        tasks: TaskGroup,
-        stop: anyio.Event,
-    ) -> None:
-        self._outputs = outputs
-        self._clock = clock
-        self._random = random
-        self._tasks = tasks
-        self._stop = stop
-        self._outboxes: dict[Sink, Outbox] = {}
-        self._pulses: dict[Heartbeat, Pulse] = {}
-
-    def send(self, notice: Notice, repeat: float) -> None:
-        tell_log(notice)
-        for sink in self._outputs.sinks():
-            outbox = self._outboxes.get(sink)
-            if outbox is None:
-                outbox = self._outboxes[sink] = Outbox(sink, self._clock, self._random, repeat)
-                self._tasks.start_soon(outbox.run, self._stop)
-            outbox.post(notice)
-
-    def beat(self, repeat: float) -> None:
-        heartbeat = self._outputs.heartbeat()
-        if heartbeat is None:
-            return
-        pulse = self._pulses.get(heartbeat)
-        if pulse is None:
-            pulse = self._pulses[heartbeat] = Pulse(heartbeat, self._clock, self._random, repeat)
-            self._tasks.start_soon(pulse.run, self._stop)
-        pulse.beat()
-
-
 class _Watch:
     def __init__(
-        self, inputs: Inputs, outputs: Outputs, board: Board, clock: Clock, post: _Post
+        self, inputs: Inputs, outputs: Outputs, board: Board, clock: Clock, post: Post
     ) -> None:
         self._inputs = inputs
         self._outputs = outputs
@@ -183,12 +147,15 @@ class _Watch:
                 await self._inputs.store.claim_probe(_AT_ONCE)
 
     async def look(self) -> None:
-        """Ask Telegram every interval, at once when this instance begins to probe."""
+        """Ask Telegram every interval, at once when this instance begins to probe, and sooner than
+        that while the webhook leads elsewhere."""
         while True:
             settings = self._inputs.settings()
             if self._board.prober and await self._cycle(settings):
                 self._post.beat(settings.repeat)
-            await pace.wait(self._look_now, settings.interval)
+            astray = self._board.memory.url.on
+            pause = min(settings.interval, ASTRAY_EVERY) if astray else settings.interval
+            await pace.wait(self._look_now, pause)
             self._look_now = anyio.Event()
 
     async def _cycle(self, settings: Settings) -> bool:

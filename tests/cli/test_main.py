@@ -33,6 +33,21 @@ def test_every_command_has_help(twr: Any, name: str) -> None:
     assert f"Usage: twr {name} " in ended.out
 
 
+LEAVES = [
+    ("run",), ("check",), ("status",), ("routes", "list"), ("routes", "move"), ("routes", "test"),
+    ("webhook", "info"), ("webhook", "set"), ("webhook", "delete"), ("dlq", "list"),
+    ("dlq", "show"), ("dlq", "replay"), ("dlq", "drop"), ("config", "schema"), ("init",), ("demo",),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+@pytest.mark.parametrize("option", ["-c", "--config"])
+def test_every_command_takes_a_configuration(twr: Any, words: tuple[str, ...], option: str) -> None:
+    """After its name; of two faults of a command line the first is told, and it is not this."""
+    ended = twr(*words, option, "twr.yaml", "--zzz")
+    assert (ended.code, ended.err) == (2, f"twr {' '.join(words)}: No such option: --zzz\n")
+
+
 def test_help_imports_nothing_heavy() -> None:
     """What only a command needs is not imported to show the help."""
     script = (

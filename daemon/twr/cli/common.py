@@ -21,6 +21,8 @@ ConfigOption = Annotated[
         show_default=False,
     ),
 ]
+# Every command takes the option, so that it can stand in an alias; these have no use for it.
+UnreadConfigOption = Annotated[Path | None, typer.Option("-c", "--config", hidden=True)]
 EnvFileOption = Annotated[
     Path | None,
     typer.Option(

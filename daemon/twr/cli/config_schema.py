@@ -4,7 +4,7 @@ import json
 
 import typer
 
-from twr.cli.common import new_app
+from twr.cli.common import UnreadConfigOption, new_app
 
 app = new_app()
 
@@ -15,7 +15,7 @@ def config() -> None:
 
 
 @app.command("schema")
-def print_schema() -> None:
+def print_schema(_config: UnreadConfigOption = None) -> None:
     """Print the JSON schema of twr.yaml, for editors and other tools."""
     from twr.config import schema
 

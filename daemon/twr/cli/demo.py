@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twr.cli.common import new_app
+from twr.cli.common import UnreadConfigOption, new_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave it all running afterwards, until Ctrl-C.")
     ] = False,
+    _config: UnreadConfigOption = None,
 ) -> None:
     """Show what twr does: needs no bot, no network, no Redis.
 

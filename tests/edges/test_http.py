@@ -1,9 +1,11 @@
 """The HTTP server helper over real sockets."""
 
 import asyncio
+import gc
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -170,6 +172,29 @@ async def test_a_handler_that_outlives_the_grace_is_cut_off(
         assert ours == ["http connections cut off grace=0.2s"]
 
 
+async def test_what_fails_because_it_is_cut_off_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer that is broken off in the middle fails in its own way; the one warning says it."""
+    entered = anyio.Event()
+
+    async def run(connection: http._Connection) -> None:
+        entered.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise RuntimeError("in the middle of an answer")
+
+    monkeypatch.setattr(http._Connection, "run", run)
+    async with serving(grace=0.05) as server, await server.connect():
+        await entered.wait()
+        server.stop.set()
+        await asyncio.wait({server.task})
+    assert [record.getMessage() for record in caplog.records] == [
+        "http connections cut off grace=0.05s"
+    ]
+
+
 async def test_a_peer_that_never_reads_does_not_hold_up_the_end() -> None:
     """Answers that nobody takes are dropped after the grace."""
     async with serving(grace=0.2) as server, await server.connect() as stream:
@@ -273,6 +298,38 @@ async def test_a_body_that_nobody_reads_leaves_nothing_behind() -> None:
             async with await server.connect() as stream:
                 await stream.send(head + b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
                 assert (await stream.receive()).startswith(b"HTTP/1.1 200 ")
+
+
+def reset(stream: anyio.abc.SocketStream) -> None:
+    """Close it with a reset."""
+    raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize("ending", ["closed", "answered", "reset", "half sent", "idle"])
+async def test_a_connection_that_has_ended_waits_for_no_collection(ending: str) -> None:
+    """Its memory is free again at once: very many can end between two collections."""
+
+    def left() -> int:
+        return sum(type(it) is http._Connection for it in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(keep_alive=0.05 if ending == "idle" else 60) as server:
+            async with await server.connect() as stream:
+                if ending in ("answered", "reset", "idle"):
+                    await ask(stream, "/a")
+                if ending == "half sent":
+                    await stream.send(b"POST / HTTP/1.1\r\nHost")
+                if ending == "idle":
+                    with pytest.raises(anyio.EndOfStream):
+                        await stream.receive()
+                if ending == "reset":
+                    reset(stream)
+            await until(lambda: left() == 0, 5, "nothing left")
+    finally:
+        gc.enable()
 
 
 FLOOD = """

@@ -93,7 +93,7 @@ def _run(config: "Config", found: "Secrets", environ: "Mapping[str, str]", log_l
 
 def _collect_less() -> None:
     """What is loaded by now stays, and without it a full collection is not felt. There have to be
-    some: a connection that has ended is a cycle, and hostile callers can open many."""
+    some: an error that is kept with its traceback is a cycle, and there can be many."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 2, 2)

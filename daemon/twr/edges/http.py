@@ -70,15 +70,16 @@ class _Connections:
         assert task is not None
         self._open[task] = writer
         loop = asyncio.get_running_loop()
+        connection = _Connection(self._app, loop, self._config, self._context, {}, reader, writer)
         try:
-            await _Connection(self._app, loop, self._config, self._context, {}, reader, writer)
-        except asyncio.CancelledError:
-            # It was cut off.
-            return
-        except Exception:
-            log.exception("http connection failed")
+            await connection
+        except (Exception, asyncio.CancelledError):
+            # One that is cut off may fail besides, in the middle of its answer.
+            if not task.cancelling():
+                log.exception("http connection failed")
         finally:
             del self._open[task]
+            connection.release()
 
     async def end(self, grace: float) -> None:
         """Wait for the end of all; what outlasts `grace` seconds is cut off, with one warning."""
@@ -126,6 +127,7 @@ class _IdleWatch:
         self._over = True
         if self._task is not None:
             self._task.cancel()
+            self._task = None
 
     async def _watch(self) -> None:
         keep_alive = self._connection.config.keep_alive_timeout
@@ -137,7 +139,7 @@ class _IdleWatch:
             idle = self._idle_since
             left = keep_alive - (self._connection.loop.time() - idle if idle is not None else 0)
         if self._idle_since is not None:
-            await asyncio.shield(self._connection._initiate_server_close())
+            await self._connection._initiate_server_close()
 
 
 class _Connection(TCPServer):
@@ -147,6 +149,14 @@ class _Connection(TCPServer):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.idle_task = self._watch = _IdleWatch(self)  # type: ignore[assignment]
+
+    def release(self) -> None:
+        """Let go of all it has, once it has ended: else it stays, in cycles, until a collection,
+        and very many can end between two."""
+        error = self.reader.exception()
+        if error is not None:
+            error.__traceback__ = None
+        vars(self).clear()
 
     async def _read_data(self) -> None:
         try:

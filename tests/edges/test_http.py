@@ -172,6 +172,20 @@ async def test_a_handler_that_outlives_the_grace_is_cut_off(
         assert ours == ["http connections cut off grace=0.2s"]
 
 
+async def test_a_connection_that_comes_as_the_listener_closes_ends_at_once() -> None:
+    """Whoever called sends again, elsewhere or to the next process; nothing is left of it."""
+    app = App(anyio.Event(), anyio.Event())
+    connections = http._Connections(app, http._config(60))
+    await connections.end(1)
+    async with (
+        await asyncio.start_server(connections.serve, "127.0.0.1", 0) as listener,
+        await anyio.connect_tcp(*listener.sockets[0].getsockname()) as stream,
+    ):
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await ask(stream, "/hold")
+    assert not app.entered.is_set()
+
+
 async def test_what_fails_because_it_is_cut_off_is_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

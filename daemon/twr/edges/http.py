@@ -66,6 +66,10 @@ class _Connections:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
+        if self._context.terminated.is_set():
+            # It was accepted as the listener closed, and nobody waits for its end.
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = writer
